@@ -14,23 +14,25 @@ local function unless_spent(...)
   return ...
 end
 
--- Tables that scripts must not change, each with the table that scripts read through it. The environment is read through itself.
-local sealed = { [env] = env }
+-- Scripts must not change a sealed table. `__metatable` is what `getmetatable0` returns: here it holds the table that scripts read through
+-- the sealed one. (No table of this file has tables as keys: the collector would visit them in the order of their addresses. A script that
+-- runs out of memory could then see at different times that it does, on different replicas.)
 local function readonly() error("Attempt to modify a readonly table", 2) end
-local function guard(t, index)
-  return setmetatable0(t, { __index = index, __newindex = readonly, __metatable = false })
+local function guard(t, index, through)
+  return setmetatable0(t, { __index = index, __newindex = readonly, __metatable = { sealed = through } })
 end
-local function seal(t)
-  local view = guard({}, t)
-  sealed[view] = t
-  return view
+local function seal(t) return guard({}, t, t) end
+-- Returns the table that scripts read through a sealed one. Returns `nil` if the value is not sealed.
+local function sealed(value)
+  local meta = getmetatable0(value)
+  return meta and rawget0(meta, "sealed")
 end
 
 local function whole(err)
   err = seen(err)
   if type(err) ~= "table" then err = { err = "ERR " .. tostring(err) } end
   local source, line = place()
-  if source and not sealed[err] then err.source, err.line = source, line end
+  if source and not sealed(err) then err.source, err.line = source, line end
   return err
 end
 
@@ -185,7 +187,7 @@ function table.concat(...) return made("concat", pcall0(concat, ...)) end
 local insert, remove, max = table.insert, table.remove, math.max
 function table.insert(t, ...)
   is_table(t, "insert")
-  if sealed[t] then error("Attempt to modify a readonly table", 2) end
+  if sealed(t) then error("Attempt to modify a readonly table", 2) end
   local count = select("#", ...)
   if count == 1 then return insert(t, (...)) end
   if count ~= 2 then error("wrong number of arguments to 'insert'", 2) end
@@ -245,36 +247,36 @@ string.dump = nil
 
 function shared.rawget(t, key)
   is_table(t, "rawget")
-  return rawget0(sealed[t] or t, key)
+  return rawget0(sealed(t) or t, key)
 end
 function shared.rawset(t, ...)
-  if sealed[t] then error("Attempt to modify a readonly table", 2) end
+  if sealed(t) then error("Attempt to modify a readonly table", 2) end
   return rawset0(t, ...)
 end
 
 -- Weak tables show when the collector runs, and so what earlier scripts have left in the state. A script's metatables are therefore copied
--- without `__mode`. A copy has the fields of its time; `getmetatable` returns the script's own table.
+-- without `__mode`. A copy has the fields of its time; `getmetatable` returns the script's own table, or its field `__metatable`, which the
+-- copy holds as `own`.
 local EVENTS = { "__index", "__newindex", "__call", "__metatable", "__tostring", "__eq", "__lt", "__le", "__concat", "__add", "__sub",
   "__mul", "__div", "__mod", "__pow", "__unm" }
-local OWN = {}
 function shared.setmetatable(t, meta)
-  if sealed[t] then error("Attempt to modify a readonly table", 2) end
+  if sealed(t) then error("Attempt to modify a readonly table", 2) end
   is_table(t, "setmetatable")
   if meta == nil then return setmetatable0(t, nil) end
   if type(meta) ~= "table" then error("bad argument #2 to 'setmetatable' (nil or table expected)", 2) end
-  local copy = { [OWN] = meta }
+  local copy = { own = meta }
   for at = 1, #EVENTS do
     local event = EVENTS[at]
     copy[event] = rawget0(meta, event)
   end
   -- Lua's own `tostring` would show the address.
   copy.__tostring = copy.__tostring or type
+  if copy.__metatable ~= nil then copy.__metatable = { own = copy.__metatable } end
   return setmetatable0(t, copy)
 end
 function shared.getmetatable(value)
-  if sealed[value] then return nil end
   local meta = getmetatable0(value)
-  return type(meta) == "table" and rawget0(meta, OWN) or meta
+  return meta and rawget0(meta, "own")
 end
 -- Converts the results of `pcall`. As in Redis, an error that is a table is replaced by its text.
 local function caught(ok, ...)
@@ -302,7 +304,7 @@ function shared.tostring(value)
   local kind = type(value)
   if kind == "table" or kind == "function" or kind == "thread" then
     local meta = getmetatable0(value)
-    if type(meta) ~= "table" or not meta.__tostring then return kind end
+    if not meta or rawget0(meta, "own") == nil then return kind end
   end
   return tostring(value)
 end
@@ -317,10 +319,10 @@ local function checked(t)
 end
 function shared.next(t, key)
   if type(t) == "table" then checked(t) end
-  return rawnext(sealed[t] or t, key)
+  return rawnext(sealed(t) or t, key)
 end
 function shared.pairs(t)
-  if sealed[t] then return shared.next, t, nil end
+  if sealed(t) then return shared.next, t, nil end
   if type(t) == "table" then checked(t) end
   return rawnext, t, nil
 end
@@ -367,7 +369,7 @@ local function found_in(t, name)
   return value
 end
 local globals = shared
-guard(env, function(_, name) return (found_in(globals, name)) end)
+guard(env, function(_, name) return (found_in(globals, name)) end, env)
 getmetatable0("").__metatable = false
 
 -- A script gets its keys and arguments as globals, and a function gets them as parameters.
