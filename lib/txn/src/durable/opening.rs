@@ -33,7 +33,7 @@ pub enum Acknowledge {
     /// When it is committed in memory. A crash may lose the last transactions in the order of serialization.
     /// [`Database::flush`] waits until all commits are durable.
     Committed {
-        /// The interval at which a thread of the database makes commits durable.
+        /// The interval at which a thread of the database makes commits durable; at least a millisecond.
         every: Duration,
     },
 }
@@ -249,8 +249,12 @@ impl<S: Scheme> Opening<S> {
 fn finish<S: Scheme>(tables: &[(String, Arc<dyn Stored<S>>)], shared: &Shared<S>) -> Result<u64, Failure> {
     let home = shared.home();
     let finished: Vec<_> = thread::scope(|scope| {
-        let threads: Vec<_> = tables.iter().map(|(_, table)| scope.spawn(move || table.finish(home))).collect();
-        threads.into_iter().map(|thread| thread.join()).collect()
+        let finish = |(_, table): &'_ (String, Arc<dyn Stored<S>>)| table.finish(home);
+        let spawn = |table| (table, thread::Builder::new().spawn_scoped(scope, move || finish(table)));
+        let threads: Vec<_> = tables.iter().map(spawn).collect();
+        // The tables of threads that the system refuses are finished here.
+        let joined = threads.into_iter().map(|(table, thread)| thread.map_or_else(|_| Ok(finish(table)), |t| t.join()));
+        joined.collect()
     });
     let mut rows = 0;
     for ((name, _), result) in tables.iter().zip(finished) {

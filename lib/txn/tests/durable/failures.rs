@@ -349,3 +349,47 @@ fn rows_of_inconsistent_runs_may_fail_to_be_saved() {
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(unsound)).is_err());
     assert_eq!(db.snapshot().get(&balances, &0).map(|row| row.sum), Some(0));
 }
+
+/// A row that cannot be loaded if it is the twentieth.
+#[derive(Clone)]
+struct Unloadable(u64);
+
+impl Row for Unloadable {
+    type Key = u64;
+    type Map = on::Art;
+    type Indexes = ();
+    fn key(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Persist for Unloadable {
+    fn save(&self, to: &mut Vec<u8>) {
+        to.extend(self.0.to_le_bytes());
+    }
+    fn load(from: &[u8]) -> Option<Self> {
+        let id = u64::from_le_bytes(from.try_into().ok()?);
+        if id == 20 {
+            std::panic::panic_any(7_u8)
+        }
+        Some(Self(id))
+    }
+}
+
+/// The panic of a row reaches the caller of the opening, whichever thread has loaded the row.
+#[test]
+fn panics_of_loading_rows_are_handed_on() {
+    let disk = Simulated::new();
+    let mut opening = Database::<Silo>::open(HERE).disk(Arc::new(disk.clone())).in_order(1);
+    let rows = opening.table::<Unloadable>("rows");
+    let db = opening.start().unwrap();
+    db.transact(|tx| (0..40).try_for_each(|id| tx.insert(&rows, Unloadable(id)))).unwrap();
+    db.checkpoint().unwrap();
+    drop((db, rows));
+    for _ in 0..20 {
+        let mut opening = Database::<Silo>::open(HERE).disk(Arc::new(disk.restarted())).in_order(1);
+        let _rows = opening.table::<Unloadable>("rows");
+        let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| opening.start().map(drop)));
+        assert_eq!(told.unwrap_err().downcast_ref::<u8>(), Some(&7));
+    }
+}
