@@ -145,23 +145,18 @@ impl Core {
         }
     }
 
-    /// Writes, and perhaps syncs, the lanes that found no space; with background threads only requests it.
-    fn try_again(&self) -> Result<(), Error> {
+    /// Requests that the background threads write, and perhaps sync, the lanes that found no space.
+    fn ask_again(&self) {
         for lane in &self.lanes {
             let mut state = lane.lock();
-            if state.no_space.is_some() && self.options.background {
+            if state.no_space.is_some() {
                 lane.ask(&mut state, self.options.policy == Policy::Always);
-            } else if state.no_space.is_some() {
-                let end = state.end;
-                mem::drop(state);
-                self.reach(lane, end, self.syncs(), true)?;
             }
         }
-        Ok(())
     }
 
     pub(crate) fn wait_epoch(&self, epoch: u64) -> Result<(), Error> {
-        self.try_again()?;
+        self.ask_again();
         let mut epochs = locked(&self.epochs);
         loop {
             self.sound()?;
