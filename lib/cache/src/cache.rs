@@ -12,6 +12,7 @@ use crate::cause::Cause;
 use crate::entry::{Entry, Shared};
 use crate::inner::{Inner, timed};
 use crate::iter::Iter;
+use crate::makers::Asked;
 use crate::policy::{Policy, S3Fifo};
 use crate::stats::Stats;
 use archipelago_platform::panics::FirstPanic;
@@ -164,7 +165,8 @@ where
 
     /// Returns the value of `key`; if the cache has none, inserts the value that `make` returns. If several threads and
     /// tasks request a key, one of them makes the value and the others wait. If its `make` panics, the next one calls
-    /// its own `make`. If another thread inserts a value while `make` runs, the inserted value counts as newer than the
+    /// its own `make`. If the cache does not keep the made value (for example, because it weighs more than the capacity), each of
+    /// those who have waited calls its own `make`, without another wait. The same may happen to keys that have the same hash. If another thread inserts a value while `make` runs, the inserted value counts as newer than the
     /// made one, and all requests return it.
     ///
     /// # Panics
@@ -216,19 +218,22 @@ where
         V: Clone,
     {
         let hash = self.inner.hash(&key);
-        let _permit = loop {
+        let (mut permit, mut made) = (None, false);
+        while permit.is_none() && !made {
             if let Some(value) = self.get(&key) {
                 return Ok(value);
             }
-            if let Some(permit) = self.inner.makers.ask(self.inner.shard_index(hash), hash) {
-                break permit;
+            match self.inner.makers.ask(self.inner.shard_index(hash), hash) {
+                Asked::Permit(given) => permit = Some(given),
+                Asked::Ended(with) => made = with,
             }
-        };
-        // Another thread may have made the value between the look-up and the permit.
+        }
+        // Another thread may have made the value since the look-up.
         if let Some(value) = self.get(&key) {
             return Ok(value);
         }
         let value = make(&key)?;
+        permit.iter_mut().for_each(|permit| permit.made = true);
         Ok(self.keep_made(key, value))
     }
 
@@ -290,19 +295,22 @@ where
         V: Clone,
     {
         let hash = self.inner.hash(&key);
-        let _permit = loop {
+        let (mut permit, mut made) = (None, false);
+        while permit.is_none() && !made {
             if let Some(value) = self.get(&key) {
                 return Ok(value);
             }
-            if let Some(permit) = self.inner.makers.ask_later(self.inner.shard_index(hash), hash).await {
-                break permit;
+            match self.inner.makers.ask_later(self.inner.shard_index(hash), hash).await {
+                Asked::Permit(given) => permit = Some(given),
+                Asked::Ended(with) => made = with,
             }
-        };
-        // Another thread may have made the value between the look-up and the permit.
+        }
+        // Another thread may have made the value since the look-up.
         if let Some(value) = self.get(&key) {
             return Ok(value);
         }
         let value = make.await?;
+        permit.iter_mut().for_each(|permit| permit.made = true);
         Ok(self.keep_made(key, value))
     }
 

@@ -34,6 +34,9 @@ pub(crate) struct Header {
     marks: AtomicU32,
 }
 
+/// The deadline of an entry that was found expired.
+const ENDED: Tick = 0;
+
 /// The additional data of a long entry.
 pub(crate) struct Extension {
     weight: usize,
@@ -76,10 +79,20 @@ impl Header {
 }
 
 impl Extension {
-    /// Returns whether the entry has expired.
+    /// Returns whether the entry has expired. If so, no hit postpones the deadline any more.
     #[inline]
     pub fn is_expired(&self, now: Tick) -> bool {
-        self.deadline.load(Relaxed) <= now
+        // Relaxed, as in the next method: the deadline orders no other accesses.
+        let mut deadline = self.deadline.load(Relaxed);
+        // A hit that read the clock earlier may not have stored its deadline yet. Its store must not revive an entry that
+        // was found expired, so its exchange has to fail.
+        while ENDED < deadline && deadline <= now {
+            match self.deadline.compare_exchange(deadline, ENDED, Relaxed, Relaxed) {
+                Ok(_) => return true,
+                Err(postponed) => deadline = postponed,
+            }
+        }
+        deadline <= now
     }
 
     /// Sets the deadline to `idle` after `now`, or to `last` if `last` is earlier. The deadline is written only if it
@@ -87,9 +100,13 @@ impl Extension {
     #[inline]
     pub fn live_on(&self, now: Tick, idle: Tick) {
         let deadline = self.last.min(now.saturating_add(idle));
-        // Relaxed: deadlines of two concurrent hits differ by less than the 16th that is not written anyway.
-        if deadline > self.deadline.load(Relaxed).saturating_add(idle / 16) {
-            self.deadline.store(deadline, Relaxed);
+        let mut before = self.deadline.load(Relaxed);
+        // Any time may pass between the reading of the clock and the store: the deadline of a later hit must stay.
+        while before > now && deadline > before.saturating_add(idle / 16) {
+            match self.deadline.compare_exchange(before, deadline, Relaxed, Relaxed) {
+                Ok(_) => return,
+                Err(newer) => before = newer,
+            }
         }
     }
 }
@@ -363,8 +380,8 @@ mod tests {
             let (resident, entry_ref) = unsafe { (Resident::new(entry), entry.as_ref()) };
             assert_eq!((resident.weight(), resident.header().hash()), (weight, (u64::MAX - 5) & HASH));
             assert_eq!((entry_ref.key().0, entry_ref.value().as_str()), (7, "value"));
-            assert_eq!(resident.timed().map(|timed| timed.is_expired(70)), (times == timed).then_some(true));
             assert!(resident.timed().is_none_or(|timed| !timed.is_expired(69)));
+            assert_eq!(resident.timed().map(|timed| timed.is_expired(70)), (times == timed).then_some(true));
             // SAFETY: made above.
             drop(unsafe { Entry::emptied(entry) });
         }
@@ -374,5 +391,49 @@ mod tests {
     fn most_entries_have_sixteen_bytes_beside_key_and_value() {
         assert_eq!(size_of::<Entry<u64, [u8; 1_000]>>(), 1_024);
         assert_eq!(Block::<u64, u64>::layout(true).0.size(), 16 + 16 + 24);
+    }
+}
+
+/// Loom models of hits, which store deadlines.
+///
+/// `RUSTFLAGS="--cfg loom" cargo test --profile model --target-dir target/loom -p archipelago-cache --lib`
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use archipelago_platform::model::model;
+    use archipelago_platform::sync::Arc;
+    use archipelago_platform::thread;
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+    /// Hits at these times race, where the deadline is 100 and the time to idle 100. Returns the deadline.
+    fn after_hits(times: [Tick; 2], also: impl Fn(&Extension) + Send + Sync + 'static) -> Tick {
+        let entry = Arc::new(Extension { weight: 1, last: NEVER, deadline: AtomicU64::new(100) });
+        let (other, also) = (entry.clone(), Arc::new(also));
+        let hit = |entry: &Extension, now| {
+            if !entry.is_expired(now) {
+                entry.live_on(now, 100);
+            }
+        };
+        let first = thread::spawn(move || hit(&other, times[0]));
+        hit(&entry, times[1]);
+        also(&entry);
+        first.join().unwrap();
+        entry.deadline.load(Relaxed)
+    }
+
+    #[test]
+    fn late_hits_move_no_deadline_back() {
+        model(2, || assert_eq!(after_hits([50, 90], |_| {}), 190));
+    }
+
+    #[test]
+    fn late_hits_revive_nothing() {
+        model(2, || {
+            let found = std::sync::Arc::new(AtomicBool::new(false));
+            let told = found.clone();
+            let also = move |entry: &Extension| told.store(entry.is_expired(150), SeqCst);
+            let deadline = after_hits([99, 0], also);
+            assert_eq!(deadline <= 150, found.load(SeqCst));
+        });
     }
 }

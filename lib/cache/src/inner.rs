@@ -146,7 +146,7 @@ struct Unplaced<K, V>(Shared<K, V>);
 /// The result of an insertion.
 enum Placed<K, V> {
     Kept,
-    /// The entry was dropped, and the previous entry of its key was removed.
+    /// The entry was dropped, and the previous entry of its key was removed, unless only a new key was to be inserted.
     Refused,
     /// The entry was dropped, since the cache already has this entry with the same key.
     Present(Shared<K, V>),
@@ -319,15 +319,23 @@ where
         let new = unsafe { Resident::new(entry.0) };
         let (hash, fits) = (new.header().hash(), has_room && new.weight() <= self.budget.capacity());
         let mut leaving = Leaving { inner: self, guard, gone: Gone::new() };
-        let placed = match fits {
+        let mut placed = match fits {
             true => self.place(guard, hash, &entry, only_new, &mut leaving.gone),
             false => Placed::Refused,
         };
+        // What the cache has now was inserted while the refused value was made, and is newer.
+        if only_new && let Placed::Refused = placed {
+            let newer = entry.seen(self.shard(hash).table(), guard, hash).same_key;
+            placed = newer.filter(|newer| self.is_live(guard, *newer)).map_or(Placed::Refused, Placed::Present);
+        }
         match placed {
             Placed::Present(_) => drop(entry),
             Placed::Kept => core::mem::forget(entry),
             Placed::Refused => {
-                self.drop_out_of_date(guard, hash, &entry, &mut leaving.gone);
+                if !only_new {
+                    self.drop_out_of_date(guard, hash, &entry, &mut leaving.gone);
+                }
+                self.shard(hash).lock().counts_mut().refusals += 1;
                 // SAFETY: no other thread has seen the entry, and it is freed at the end of this block.
                 self.tell(unsafe { entry.0.as_ref() }, Cause::Evicted);
                 drop(entry);
@@ -371,7 +379,7 @@ where
         }
     }
 
-    /// Removes the previous entry of the key of `entry`, whose insertion is refused, and counts the refusal.
+    /// Removes the previous entry of the key of `entry`, whose insertion is refused.
     fn drop_out_of_date(&self, guard: &Guard<'_>, hash: u64, entry: &Unplaced<K, V>, gone: &mut Gone<K, V>)
     where
         K: Eq,
@@ -380,7 +388,6 @@ where
         while let Some(old) = entry.seen(shard.table(), guard, hash).same_key
             && !shard.lock().remove(guard, old, Cause::Replaced, gone)
         {}
-        shard.lock().counts_mut().refusals += 1;
     }
 
     /// Makes room in the pool: the other shards give up their leases until the pool has `need`. Begins with the next

@@ -2,14 +2,17 @@
 //!
 //! A thread or task that misses a key requests a [`Permit`] to make it. The first one gets the permit. The others wait
 //! until the permit is dropped (after a value, an error, a panic, or a dropped future), and look the key up again. So a
-//! maker that fails wakes the others, and one of them is the next maker.
+//! maker that fails wakes the others, and one of them is the next maker. If the maker had a value, but the cache does not
+//! have it (it was refused, or has left the cache), those who have waited make their own without a permit: if they
+//! requested one again, each would wait for all others before it.
 
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 
+use archipelago_platform::atomic::{AtomicBool, Ordering::Relaxed};
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::panics::FirstPanic;
-use archipelago_platform::sync::{Condvar, Mutex, MutexGuard};
+use archipelago_platform::sync::{Arc, Condvar, Mutex, MutexGuard};
 use archipelago_platform::thread;
 
 use crate::waits::Waits;
@@ -48,7 +51,7 @@ impl State {
 
     fn begin(&mut self, hash: u64, by: Option<thread::ThreadId>) {
         let number = self.number();
-        self.making.push(Making { hash, number, by, is_awaited: false, tasks: Vec::new() });
+        self.making.push(Making { hash, number, by, is_awaited: false, made: None, tasks: Vec::new() });
     }
 }
 
@@ -61,8 +64,17 @@ struct Making {
     by: Option<thread::ThreadId>,
     /// Whether [`Waits`] has waits for this maker.
     is_awaited: bool,
+    /// Whether the maker had a value. Made by the first who waits, and stored before the shard's lock, under which this
+    /// maker is removed, is released.
+    made: Option<Arc<AtomicBool>>,
     /// Tasks that wait, each with a unique number.
     tasks: Vec<(u64, Waker)>,
+}
+
+impl Making {
+    fn made(&mut self) -> Arc<AtomicBool> {
+        self.made.get_or_insert_with(Arc::default).clone()
+    }
 }
 
 /// The right to make the value of a key.
@@ -70,6 +82,15 @@ pub(crate) struct Permit<'m> {
     makers: &'m Makers,
     shard: &'m Shard,
     hash: u64,
+    /// Whether the maker has a value.
+    pub made: bool,
+}
+
+/// The answer to a request for a permit.
+pub(crate) enum Asked<'m> {
+    Permit(Permit<'m>),
+    /// Another maker has ended, and this tells whether it had a value. The caller has to look the key up again.
+    Ended(bool),
 }
 
 impl Shard {
@@ -84,21 +105,20 @@ impl Makers {
         Self { shards: (0..shards).map(|_| CachePadded::new(Shard::default())).collect(), waits: Waits::default() }
     }
 
-    /// Requests the permit for the key of `hash`, for a thread. Returns `None` after a wait for another maker: then the
-    /// caller has to look the key up again.
+    /// Requests the permit for the key of `hash`, for a thread, which waits while another one has it.
     ///
     /// # Panics
     /// If the wait would never end, since this thread has the permit, or since the thread that has it waits for this
     /// thread, directly or through others. Makers that are tasks are not followed.
-    pub fn ask(&self, shard: usize, hash: u64) -> Option<Permit<'_>> {
+    pub fn ask(&self, shard: usize, hash: u64) -> Asked<'_> {
         let shard = &*self.shards[shard];
         let thread = thread::current().id();
         let mut state = shard.lock();
         let Some(making) = state.find(hash) else {
             state.begin(hash, Some(thread));
-            return Some(Permit { makers: self, shard, hash });
+            return Asked::Permit(Permit { makers: self, shard, hash, made: false });
         };
-        let number = making.number;
+        let (number, made) = (making.number, making.made());
         if let Some(maker) = making.by {
             if !self.waits.add(thread, maker, hash) {
                 drop(state);
@@ -109,12 +129,12 @@ impl Makers {
         while state.find(hash).is_some_and(|making| making.number == number) {
             state = shard.made.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
         }
-        None
+        Asked::Ended(made.load(Relaxed))
     }
 
     /// Works as [`ask`](Self::ask) does, for a task, except that a task that waits for itself is not detected.
     pub fn ask_later(&self, shard: usize, hash: u64) -> Asking<'_> {
-        Asking { makers: self, shard: &self.shards[shard], hash, number: None }
+        Asking { makers: self, shard: &self.shards[shard], hash, waits: None }
     }
 }
 
@@ -126,6 +146,9 @@ impl Drop for Permit<'_> {
             let making = state.making.swap_remove(at);
             if making.is_awaited {
                 self.makers.waits.remove(self.hash);
+            }
+            if let Some(made) = making.made {
+                made.store(self.made, Relaxed);
             }
             making.tasks
         };
@@ -146,50 +169,53 @@ pub(crate) struct Asking<'m> {
     makers: &'m Makers,
     shard: &'m Shard,
     hash: u64,
-    /// The task's number. It is `None` until the task waits.
-    number: Option<u64>,
+    /// The task's number, and whether the maker for which it waits had a value. It is `None` until the task waits.
+    waits: Option<(u64, Arc<AtomicBool>)>,
 }
 
 impl<'m> Future for Asking<'m> {
-    type Output = Option<Permit<'m>>;
+    type Output = Asked<'m>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         // A waker is users' code, so it is cloned before the lock is taken, and dropped after the lock is released.
         let mut waker = context.waker().clone();
         let (makers, shard, hash) = (self.makers, self.shard, self.hash);
         let mut state = shard.lock();
-        let waits = match (self.number, state.find(hash)) {
+        let waits = match (&self.waits, state.find(hash)) {
             (None, None) => {
                 state.begin(hash, None);
-                return Poll::Ready(Some(Permit { makers, shard, hash }));
+                return Poll::Ready(Asked::Permit(Permit { makers, shard, hash, made: false }));
             }
             (None, Some(_)) => {
                 let number = state.number();
-                self.number = Some(number);
-                state.find(hash).expect("found before").tasks.push((number, waker));
+                let making = state.find(hash).expect("found before");
+                making.tasks.push((number, waker));
+                self.waits = Some((number, making.made()));
                 return Poll::Pending;
             }
-            (Some(number), Some(making)) => making.tasks.iter_mut().find(|(of, _)| *of == number),
-            (Some(_), None) => None,
+            (Some((number, made)), Some(making)) => {
+                making.tasks.iter_mut().find(|(of, _)| of == number).ok_or_else(|| made.load(Relaxed))
+            }
+            (Some((_, made)), None) => Err(made.load(Relaxed)),
         };
         match waits {
-            Some((_, old)) => {
+            Ok((_, old)) => {
                 core::mem::swap(old, &mut waker);
                 drop(state);
                 Poll::Pending
             }
             // The other maker has ended; the task looks the key up again.
-            None => Poll::Ready(None),
+            Err(made) => Poll::Ready(Asked::Ended(made)),
         }
     }
 }
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        let Some(number) = self.number else { return };
+        let Some((number, _)) = &self.waits else { return };
         let mut state = self.shard.lock();
         let waker = state.find(self.hash).and_then(|making| {
-            let at = making.tasks.iter().position(|(of, _)| *of == number)?;
+            let at = making.tasks.iter().position(|(of, _)| of == number)?;
             Some(making.tasks.swap_remove(at))
         });
         drop(state);

@@ -266,6 +266,30 @@ fn one_maker_a_key() {
     assert_eq!(made.load(Ordering::Relaxed), 50);
 }
 
+/// A value that was inserted while another one was made is newer, whether the made one fits or not.
+#[test]
+fn refused_made_values_remove_no_newer_ones() {
+    let heavy: Cache<u64, usize> = Cache::builder().weigher(10, |_: &u64, value: &usize| *value);
+    let make = |_: &u64| {
+        heavy.insert(1, 5);
+        100
+    };
+    assert_eq!((heavy.get_or_insert_with(1, make), heavy.get(&1)), (5, Some(5)));
+    assert_eq!((heavy.stats().refusals, heavy.get_or_insert_with(2, |_| 100), heavy.get(&2)), (0, 100, None));
+    assert_eq!(heavy.stats().refusals, 1);
+
+    // A session that stays keeps removed entries waiting, until insertions are refused.
+    let full: Cache<u64, usize> = Cache::builder().entries(100);
+    let mut pinned = None;
+    let make = |_: &u64| {
+        full.insert(1, 5);
+        pinned = Some(full.pin());
+        while full.insert(2, 0) {}
+        100
+    };
+    assert_eq!((full.get_or_insert_with(1, make), full.get(&1)), (5, Some(5)));
+}
+
 #[test]
 fn makers_may_ask_for_other_keys() {
     let cache: Cache<u64, u64> = Cache::builder().entries(1_000);

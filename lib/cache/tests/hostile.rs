@@ -316,6 +316,43 @@ fn makers_that_panic_or_fail_let_the_next_one_make() {
     assert_eq!(values.iter().filter(|value| **value == Some(Ok(7))).count(), 4);
 }
 
+/// If the cache does not keep the made value, those who have waited make theirs side by side: each of them, once the first
+/// maker has ended, waits for the others to begin.
+#[test]
+fn values_that_are_not_kept_are_made_side_by_side() {
+    let _beside = beside();
+    const THREADS: usize = 4;
+    let weighs = || Cache::<u32, u32>::builder().weigher(10, |_, _| 11);
+    let lives = || Cache::<u32, u32>::builder().time_to_live(Duration::ZERO).entries(10);
+    for (cache, tasks) in [(weighs(), false), (weighs(), true), (lives(), false), (lives(), true)] {
+        let made = ended(move || {
+            let (asked, calls, side) = (AtomicUsize::new(0), AtomicUsize::new(0), Barrier::new(THREADS));
+            let make = || {
+                if calls.fetch_add(1, Relaxed) == 0 {
+                    while asked.load(Relaxed) <= THREADS {
+                        thread::yield_now();
+                    }
+                    // The last of them is about to wait.
+                    thread::sleep(Duration::from_millis(200));
+                } else {
+                    side.wait();
+                }
+                7
+            };
+            crowd(THREADS + 1, Duration::ZERO, |_, _| {
+                asked.fetch_add(1, Relaxed);
+                let value = match tasks {
+                    false => cache.get_or_insert_with(1, |_| make()),
+                    true => block_on(cache.get_or_insert_async(1, async { make() })),
+                };
+                assert_eq!(value, 7);
+            });
+            calls.into_inner()
+        });
+        assert_eq!(made, THREADS + 1);
+    }
+}
+
 #[test]
 fn a_maker_of_its_own_key_is_told_so() {
     let _beside = beside();

@@ -145,7 +145,18 @@ impl Core {
         }
     }
 
+    /// Requests that the background threads write, and perhaps sync, the lanes that found no space.
+    fn ask_again(&self) {
+        for lane in &self.lanes {
+            let mut state = lane.lock();
+            if state.no_space.is_some() {
+                lane.ask(&mut state, self.options.policy == Policy::Always);
+            }
+        }
+    }
+
     pub(crate) fn wait_epoch(&self, epoch: u64) -> Result<(), Error> {
+        self.ask_again();
         let mut epochs = locked(&self.epochs);
         loop {
             self.sound()?;
@@ -162,6 +173,8 @@ impl Core {
     /// Writes the pending frames, and with `sync` syncs all written frames. No other thread may have the lane's turn.
     pub(crate) fn turn(&self, lane: &Lane, mut state: MutexGuard<'_, State>, sync: bool) {
         debug_assert!(!state.leading);
+        let sync = sync || mem::take(&mut state.owes_sync);
+        let leaves = state.stuck.is_some() && state.pending() > 0;
         let mut batch = state.take();
         if batch.bytes.is_empty() && !(sync && state.synced.place < state.written.place) {
             return state.wrote(batch);
@@ -176,8 +189,19 @@ impl Core {
         state.expected = released + state.arrived;
         state.lasted = if sync { start.elapsed() } else { Duration::ZERO };
         match outcome.unwrap_or_else(|_| Err(self.panicked())) {
-            Ok(()) => state.wrote(batch),
-            Err(full @ Error::NoSpace { .. }) => state.stuck(batch, full),
+            Ok(()) => {
+                state.wrote(batch);
+                // The request for this turn may have been made for the frames behind the stuck batch.
+                if leaves {
+                    lane.ask(&mut state, sync);
+                }
+            }
+            Err(full @ Error::NoSpace { .. }) => {
+                state.stuck(batch, full);
+                // The next turn may be requested by an append, which asks for no sync. The threads that wait for this
+                // turn's sync do not ask again.
+                state.owes_sync = sync;
+            }
             // The error is stored before the lock is released. Otherwise a later turn could begin before the error is
             // stored, and publish a place after this batch, as if the batch had been written.
             Err(error) => drop(self.poison.set(error)),

@@ -28,7 +28,8 @@ pub enum Error {
         what: String,
     },
     /// The disk is full. The appended records that are not written yet are kept in memory, in order. New records are
-    /// refused until an attempt to write (by `sync`, `wait`, `ask`, or the interval) succeeds.
+    /// refused until an attempt to write (by `sync`, `close_epoch`, `wait`, `ask`, or the interval) succeeds. In a journal
+    /// with epochs and without background threads, `wait` makes no attempt.
     NoSpace {
         /// The file that cannot grow.
         file: PathBuf,

@@ -67,7 +67,7 @@ pub(crate) struct State {
     before: u64,
     /// The number of bytes that a turn is writing.
     in_flight: usize,
-    stuck: Option<Batch>,
+    pub(crate) stuck: Option<Batch>,
     spare: Vec<u8>,
     pub(crate) written: Reached,
     pub(crate) synced: Reached,
@@ -83,6 +83,8 @@ pub(crate) struct State {
     /// The request to the background thread: to write (`false`), or to write and sync (`true`).
     pub(crate) asked: Option<bool>,
     pub(crate) no_space: Option<Error>,
+    /// Whether the last turn was to sync, and found no space. The next turn syncs.
+    pub(crate) owes_sync: bool,
     pub(crate) stopping: bool,
 }
 
@@ -110,6 +112,7 @@ impl Lane {
             lasted: Duration::ZERO,
             asked: None,
             no_space: None,
+            owes_sync: false,
             stopping: false,
         };
         Self {

@@ -220,11 +220,14 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], each: impl Fn(&T) -> Result<R, Err
     let Some((first, others)) = items.split_first() else { return Ok(Vec::new()) };
     std::thread::scope(|scope| {
         let each = &each;
-        let others: Vec<_> = others.iter().map(|item| scope.spawn(move || each(item))).collect();
+        let spawn = |item| (item, std::thread::Builder::new().spawn_scoped(scope, move || each(item)));
+        let others: Vec<_> = others.iter().map(spawn).collect();
         let first = each(first);
-        let others = others.into_iter().map(|thread| match thread.join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
+        // The calls whose threads the system refuses are made here.
+        let others = others.into_iter().map(|(item, thread)| match thread.map(|thread| thread.join()) {
+            Ok(Ok(result)) => result,
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            Err(_) => each(item),
         });
         // All threads are joined, even if one failed.
         let others: Vec<_> = others.collect();

@@ -223,6 +223,8 @@ impl<S: Scheme> Database<S> {
 
     /// Opens a snapshot: all tables as they are now. It contains all commits before the call, and no transaction that
     /// begins after it. While the snapshot is open, each row that is replaced or removed keeps one version for it.
+    /// In a database on a disk, the snapshot may contain commits that are not durable yet. A call of `flush`
+    /// after the call makes them durable.
     pub fn snapshot(&self) -> Snapshot<'_, S> {
         Snapshot::open(&self.shared)
     }

@@ -34,6 +34,10 @@ const AGAIN: u32 = 1 << 31;
 const LATCHED: usize = 1;
 const DEAD: usize = 2;
 
+/// Set in the `serial` of a version that a transaction without a log record has written. The tables of such versions are
+/// not logged, so the versions need no serials.
+const UNLOGGED: u64 = 1 << 63;
+
 /// The header of all versions.
 #[repr(C, align(8))]
 pub struct Version<S: Scheme> {
@@ -44,7 +48,8 @@ pub struct Version<S: Scheme> {
     pub(crate) older: AtomicPtr<Version<S>>,
     /// The snapshot whose list contains the record because of this version. Written under the latch.
     pub(crate) keeper: AtomicU64,
-    /// The version's serial, in a logged table: see `codec.rs`. Written before the version is published.
+    /// The version's serial, in a logged table: see `codec.rs`. With [`UNLOGGED`], the epoch on which an unlogged
+    /// transaction depended. Written before the version is published.
     pub(crate) serial: AtomicU64,
     pub(crate) stamps: S::Stamps,
     kind: &'static Vtable<S>,
@@ -125,6 +130,17 @@ impl<S: Scheme> Version<S> {
     /// Returns whether the version is an origin. If so, no earlier commit to the key is in this record.
     pub(crate) fn is_origin(&self) -> bool {
         self.kind.absent && self.begin.load(Ordering::Relaxed) == 0
+    }
+
+    /// Notes the epoch on which the unlogged transaction that has written the version depended.
+    pub(crate) fn depend(&self, epoch: u64) {
+        self.serial.store(UNLOGGED | epoch, Ordering::Relaxed);
+    }
+
+    /// Returns the epoch that has to be durable before a transaction that has read the version is acknowledged.
+    pub(crate) fn needs(&self) -> u64 {
+        let serial = self.serial.load(Ordering::Relaxed);
+        if serial & UNLOGGED == 0 { self.begin.load(Ordering::Relaxed) } else { serial & !UNLOGGED }
     }
 }
 

@@ -10,6 +10,8 @@
 //! Before step 3 no version is published, so a failed commit only frees them.
 
 use core::cell::Cell;
+use core::panic::AssertUnwindSafe;
+use std::panic::{catch_unwind, resume_unwind};
 
 use archipelago_platform::atomic::{Ordering, fence};
 use archipelago_platform::thread;
@@ -83,7 +85,7 @@ pub struct Work<'t, S: Scheme> {
     /// A record whose version the transaction has read and another transaction has replaced since. The transaction may
     /// still end, but must not write.
     stale: Option<*const Record<S>>,
-    /// The latest stamp among the versions that the transaction has read, in multi-version schemes.
+    /// The latest epoch on which the versions that the transaction has read depend, in multi-version schemes.
     newest: u64,
     /// Records that only this transaction may write, in multi-version schemes.
     owned: Vec<*const Record<S>>,
@@ -230,8 +232,8 @@ impl<'t, S: Scheme> Work<'t, S> {
     fn note_read(&mut self, place: RecordRef<S>, mode: Mode, (seen, is_newest): (*mut Version<S>, bool), moment: u64) {
         // SAFETY: seen inside of the guard. (A stamp that is not yet in its version is at most this transaction's
         // moment.)
-        let begin = unsafe { seen.as_ref() }.map_or(0, |seen| seen.begin.load(Ordering::Relaxed).min(moment));
-        self.newest = self.newest.max(begin);
+        let needs = unsafe { seen.as_ref() }.map_or(0, |seen| seen.needs().min(moment));
+        self.newest = self.newest.max(needs);
         if self.validates && is_newest && mode == Mode::Share {
             self.reads.push((place.record, seen));
         }
@@ -404,9 +406,10 @@ impl<'t, S: Scheme> Work<'t, S> {
         (!encoded.serials.is_empty()).then_some(encoded)
     }
 
-    /// Returns the latest epoch of the versions that the transaction has read. For gaps, an upper bound is used.
+    /// Returns the latest epoch on which the versions that the transaction has read depend. For gaps, an upper bound is
+    /// used.
     fn newest_read(&self) -> u64 {
-        let rows = self.reads().map(|(_, seen)| seen.begin.load(Ordering::Relaxed));
+        let rows = self.reads().map(|(_, seen)| seen.needs());
         let gaps = self.gaps.iter().map(|gap| gap.tree().gone().epoch.load(Ordering::Relaxed));
         // Transactions that are not validated have noted no gaps.
         let moment = self.snapshot.filter(|_| !self.validates);
@@ -436,14 +439,26 @@ impl<'t, S: Scheme> Work<'t, S> {
                 self.lock(place, Mode::Exclude)?;
             }
         }
-        let encoded = self.encode();
+        let encoded = match catch_unwind(AssertUnwindSafe(|| self.encode())) {
+            Ok(encoded) => encoded,
+            // Rows that were computed from inconsistent reads may break the invariants on which the encoding relies.
+            Err(panic) if self.is_sound() => resume_unwind(panic),
+            Err(_) => return Err(Error::Conflict),
+        };
+        // Nothing of an unlogged transaction becomes durable, so it depends only on what it has read.
+        let unlogged = encoded.is_none() && self.shared.log().is_some();
+        let needs = unlogged.then(|| self.newest_read());
+        if let Some(needs) = needs {
+            // SAFETY: the pending versions are this transaction's, and are not published yet.
+            self.writes.iter().for_each(|write| unsafe { &*write.pending }.depend(needs));
+        }
         // The announcement lasts from before the load of the epoch until the log has the record.
         let committing = encoded.is_some().then(|| self.shared.step_up());
         let mut done = Done { dropped: Vec::with_capacity(self.writes.len()), ..Done::default() };
         let epoch = S::install(&mut self, encoded, &mut done);
         drop(committing);
         self.settle(done);
-        epoch
+        epoch.map(|epoch| needs.unwrap_or(epoch))
     }
 
     /// Latches, validates, logs and installs. Returns the epoch. After an error nothing is published.

@@ -2,6 +2,7 @@
 
 use crate::common::{open, record, small};
 use archipelago_journal::{Call, Error, Fault, Journal, Options, Policy, Position, Simulated};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -162,6 +163,72 @@ fn appends_find_room_again() {
         journal.wait(position).unwrap();
         assert!(journal.is_durable(first).unwrap());
     }
+}
+
+/// Returns the result of a wait, or panics if the wait does not end.
+fn ended(journal: &Arc<Journal>, position: Position) -> Result<(), Error> {
+    let (sender, receiver) = mpsc::channel();
+    let journal = journal.clone();
+    thread::spawn(move || sender.send(journal.wait(position)));
+    receiver.recv_timeout(Duration::from_secs(20)).expect("the wait ends")
+}
+
+/// Appends a record, as soon as there is room for it.
+fn append_at_last(journal: &Journal, epoch: u64) {
+    while let Err(error) = journal.append(0, epoch, b"later") {
+        assert!(matches!(error, Error::NoSpace { .. }), "{error}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// An append causes the next attempt to write, and asks for no sync.
+#[test]
+fn a_sync_that_found_no_space_is_owed() {
+    for in_flight in [false, true] {
+        let disk = Simulated::new();
+        let options = Options { epochs: true, background: true, ..small() };
+        let (journal, recovery, _) = open(&disk, &options).unwrap();
+        let (journal, epoch) = (Arc::new(journal), recovery.next_epoch);
+        let used = disk.used();
+        if in_flight {
+            // The closing mark is appended while its records are written, and stays behind them.
+            disk.hold(Call::Write);
+        } else {
+            disk.set_capacity(Some(used));
+        }
+        let position = journal.append(0, epoch, b"record").unwrap();
+        if in_flight {
+            journal.ask(0);
+            thread::sleep(Duration::from_millis(20));
+        }
+        journal.close_epoch(epoch).unwrap();
+        disk.set_capacity(Some(used));
+        disk.release();
+        assert!(matches!(ended(&journal, position), Err(Error::NoSpace { .. })));
+        thread::sleep(Duration::from_millis(20));
+        disk.set_capacity(None);
+        append_at_last(&journal, epoch + 1);
+        ended(&journal, position).unwrap();
+        assert!(journal.is_durable(position).unwrap());
+    }
+}
+
+/// A repeated wait causes another attempt to write; no other call is needed.
+#[test]
+fn a_repeated_wait_for_an_epoch_asks_again() {
+    let disk = Simulated::new();
+    let (journal, recovery, _) = open(&disk, &Options { epochs: true, background: true, ..small() }).unwrap();
+    let (journal, epoch) = (Arc::new(journal), recovery.next_epoch);
+    let position = journal.append(0, epoch, b"record").unwrap();
+    disk.set_capacity(Some(disk.used()));
+    journal.close_epoch(epoch).unwrap();
+    assert!(matches!(ended(&journal, position), Err(Error::NoSpace { .. })));
+    disk.set_capacity(None);
+    let told = (0..5_000).map(|_| {
+        thread::sleep(Duration::from_millis(1));
+        ended(&journal, position)
+    });
+    assert!({ told }.any(|told| told.is_ok()));
 }
 
 /// When the disk is full, records that were written before are still synced for the threads that wait for them.

@@ -116,8 +116,14 @@ impl Latest {
         };
         let threads = thread::available_parallelism().map_or(1, usize::from).min(parts.len());
         thread::scope(|scope| {
-            (1..threads).for_each(|_| drop(scope.spawn(work)));
+            // If the system refuses a thread, the other ones load its parts.
+            let spawn = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
+            let others: Vec<_> = (1..threads).filter_map(spawn).collect();
             work();
+            // A scope would replace the panic of a thread that is not joined.
+            for other in others {
+                other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            }
         });
         failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()).map_or(Ok(()), Err)
     }

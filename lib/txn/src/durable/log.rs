@@ -168,6 +168,8 @@ impl Flusher {
     fn start<S: Scheme>(shared: Weak<Shared<S>>, every: Duration) -> std::io::Result<Self> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let told = stop.clone();
+        // With an interval of zero, the thread would never sleep.
+        let every = every.max(Duration::from_millis(1));
         let work = move || {
             let mut stopped = locked(&told.0);
             while !*stopped {

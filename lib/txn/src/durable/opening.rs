@@ -22,13 +22,18 @@ use crate::table::{Row, Table};
 /// When a transaction that has written to tables on a disk returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acknowledge {
-    /// When it is durable. Transactions that commit at the same time share a sync. A transaction that only reads waits
-    /// until the transactions whose writes it has read are durable. This is the default.
+    /// When it is durable. Transactions that commit at the same time share a sync. A transaction that only reads, or
+    /// writes only to tables in memory, waits until the transactions whose writes it has read are durable. This is the
+    /// default.
+    ///
+    /// A transaction whose closure fails, and a [`Snapshot`](crate::Snapshot), do not wait: what they have seen may be lost in a crash.
+    /// For example, if an insertion was answered with [`Error::NotDurable`](crate::Error::NotDurable), and its
+    /// repetition with [`Error::Duplicate`](crate::Error::Duplicate), the row is not necessarily durable.
     Durable,
     /// When it is committed in memory. A crash may lose the last transactions in the order of serialization.
     /// [`Database::flush`] waits until all commits are durable.
     Committed {
-        /// The interval at which a thread of the database makes commits durable.
+        /// The interval at which a thread of the database makes commits durable; at least a millisecond.
         every: Duration,
     },
 }
@@ -244,8 +249,12 @@ impl<S: Scheme> Opening<S> {
 fn finish<S: Scheme>(tables: &[(String, Arc<dyn Stored<S>>)], shared: &Shared<S>) -> Result<u64, Failure> {
     let home = shared.home();
     let finished: Vec<_> = thread::scope(|scope| {
-        let threads: Vec<_> = tables.iter().map(|(_, table)| scope.spawn(move || table.finish(home))).collect();
-        threads.into_iter().map(|thread| thread.join()).collect()
+        let finish = |(_, table): &'_ (String, Arc<dyn Stored<S>>)| table.finish(home);
+        let spawn = |table| (table, thread::Builder::new().spawn_scoped(scope, move || finish(table)));
+        let threads: Vec<_> = tables.iter().map(spawn).collect();
+        // The tables of threads that the system refuses are finished here.
+        let joined = threads.into_iter().map(|(table, thread)| thread.map_or_else(|_| Ok(finish(table)), |t| t.join()));
+        joined.collect()
     });
     let mut rows = 0;
     for ((name, _), result) in tables.iter().zip(finished) {

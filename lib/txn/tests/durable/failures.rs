@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use archipelago_journal::{Call, Disk, Fault, Simulated};
-use archipelago_txn::{Acknowledge, Database, Error, Failure, Hekaton, Isolation, MvRlu, NoWait, Scheme, Silo, TicToc};
+use archipelago_txn::{
+    Acknowledge, Database, Error, Failure, Hekaton, Isolation, MvRlu, NoWait, Persist, Row, Scheme, Silo, TicToc, on,
+};
 
 use crate::bank::{Account, Bank, ByCents};
 
@@ -250,4 +252,144 @@ fn absence_is_acknowledged_when_the_removal_is_durable() {
     removals_that_are_not_durable::<NoWait>();
     removals_that_are_not_durable::<Hekaton>();
     removals_that_are_not_durable::<MvRlu>();
+}
+
+/// A transaction that writes only to tables in memory depends only on what it has read, even by way of such tables.
+fn memory_beside_a_failed_log<S: Scheme>() {
+    let disk = Simulated::new();
+    let mut opening = Database::<S>::open(HERE).disk(Arc::new(disk.clone())).in_order(300);
+    let bank = Bank::declare(&mut opening);
+    let db = opening.start().unwrap();
+    let memory = db.table::<Account>();
+    let account = |id, cents| Account { id, cents, moves: 0, note: String::new() };
+    db.transact(|tx| tx.upsert(&memory, account(1, 0)).map(drop)).unwrap();
+    disk.fail_next(Call::Sync, Fault::Io);
+    let lost = db.transact(|tx| tx.upsert(&bank.accounts, account(9, 7)).map(drop));
+    assert_eq!(lost, Err(Error::NotDurable));
+    for cents in 0..3 {
+        let told = db.transact(|tx| {
+            let seen = tx.get(&memory, &1)?.map(|row| row.cents);
+            tx.upsert(&memory, account(1, cents))?;
+            Ok::<_, Error>(seen)
+        });
+        assert_eq!(told, Ok(Some((cents - 1).max(0))), "{}", S::NAME);
+    }
+    // The copy of a row that may be lost may be read only when the row is durable.
+    let copy = db.transact(|tx| {
+        let lost = tx.get(&bank.accounts, &9)?.map_or(0, |row| row.cents);
+        tx.upsert(&memory, account(2, lost)).map(drop)
+    });
+    assert_eq!(copy, Err(Error::NotDurable), "{}", S::NAME);
+    let read = |id| db.transact(|tx| Ok::<_, Error>(tx.get(&memory, &id)?.map(|row| row.cents)));
+    assert_eq!((read(1), read(2)), (Ok(Some(2)), Err(Error::NotDurable)), "{}", S::NAME);
+}
+
+#[test]
+fn memory_does_not_wait_for_the_log() {
+    memory_beside_a_failed_log::<Silo>();
+    memory_beside_a_failed_log::<TicToc>();
+    memory_beside_a_failed_log::<NoWait>();
+    memory_beside_a_failed_log::<Hekaton>();
+    memory_beside_a_failed_log::<MvRlu>();
+}
+
+/// A row that can be saved only if its sum is zero.
+#[derive(Clone)]
+struct Balance {
+    sum: i64,
+}
+
+impl Row for Balance {
+    type Key = u64;
+    type Map = on::Art;
+    type Indexes = ();
+    fn key(&self) -> u64 {
+        0
+    }
+}
+
+impl Persist for Balance {
+    fn save(&self, to: &mut Vec<u8>) {
+        assert_eq!(self.sum, 0, "planned");
+        to.push(0);
+    }
+    fn load(_: &[u8]) -> Option<Self> {
+        Some(Self { sum: 0 })
+    }
+}
+
+/// A run whose reads are inconsistent is repeated, even if a row that it has computed cannot be saved.
+#[test]
+fn rows_of_inconsistent_runs_may_fail_to_be_saved() {
+    let disk = Simulated::new();
+    let mut opening = Database::<Silo>::open(HERE).disk(Arc::new(disk.clone())).in_order(300);
+    let (bank, balances) = (Bank::declare(&mut opening), opening.table::<Balance>("balances"));
+    let db = opening.start().unwrap();
+    let account = |id, cents| Account { id, cents, moves: 0, note: String::new() };
+    let set = |cents: i64| {
+        db.transact(|tx| {
+            tx.upsert(&bank.accounts, account(1, cents))?;
+            tx.upsert(&bank.accounts, account(2, -cents)).map(drop)
+        })
+    };
+    set(1).unwrap();
+    let mut runs = 0;
+    let told = db.transact(|tx| {
+        runs += 1;
+        let first = tx.get(&bank.accounts, &1)?.map_or(0, |row| row.cents);
+        if runs == 1 {
+            std::thread::scope(|scope| scope.spawn(|| set(5)).join().unwrap()).unwrap();
+        }
+        let second = tx.get(&bank.accounts, &2)?.map_or(0, |row| row.cents);
+        tx.upsert(&balances, Balance { sum: first + second }).map(drop)
+    });
+    assert_eq!((told, runs), (Ok(()), 2));
+    // The panic of a consistent run reaches the caller, and nothing is written.
+    let unsound = || db.transact(|tx| tx.upsert(&balances, Balance { sum: 3 }).map(drop));
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(unsound)).is_err());
+    assert_eq!(db.snapshot().get(&balances, &0).map(|row| row.sum), Some(0));
+}
+
+/// A row that cannot be loaded if it is the twentieth.
+#[derive(Clone)]
+struct Unloadable(u64);
+
+impl Row for Unloadable {
+    type Key = u64;
+    type Map = on::Art;
+    type Indexes = ();
+    fn key(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Persist for Unloadable {
+    fn save(&self, to: &mut Vec<u8>) {
+        to.extend(self.0.to_le_bytes());
+    }
+    fn load(from: &[u8]) -> Option<Self> {
+        let id = u64::from_le_bytes(from.try_into().ok()?);
+        if id == 20 {
+            std::panic::panic_any(7_u8)
+        }
+        Some(Self(id))
+    }
+}
+
+/// The panic of a row reaches the caller of the opening, whichever thread has loaded the row.
+#[test]
+fn panics_of_loading_rows_are_handed_on() {
+    let disk = Simulated::new();
+    let mut opening = Database::<Silo>::open(HERE).disk(Arc::new(disk.clone())).in_order(1);
+    let rows = opening.table::<Unloadable>("rows");
+    let db = opening.start().unwrap();
+    db.transact(|tx| (0..40).try_for_each(|id| tx.insert(&rows, Unloadable(id)))).unwrap();
+    db.checkpoint().unwrap();
+    drop((db, rows));
+    for _ in 0..20 {
+        let mut opening = Database::<Silo>::open(HERE).disk(Arc::new(disk.restarted())).in_order(1);
+        let _rows = opening.table::<Unloadable>("rows");
+        let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| opening.start().map(drop)));
+        assert_eq!(told.unwrap_err().downcast_ref::<u8>(), Some(&7));
+    }
 }
