@@ -8,6 +8,7 @@ use core::any::Any;
 use core::cell::Cell;
 use core::ptr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Once;
 
 use corosensei::stack::{DefaultStack, Stack, StackPointer};
 use corosensei::{Coroutine, CoroutineResult};
@@ -45,6 +46,24 @@ impl Drop for Outside {
         ENGINE.set(self.engine);
         self.route.back();
     }
+}
+
+/// Makes the process's panic hook run [outside](Outside) if a simulated thread panics. The hook looks for the names of
+/// functions, and the standard library keeps what it has read of them in memory of the process, for all OS threads. In
+/// the run's memory this would be lost with the run.
+fn report_panics_outside() {
+    static ONCE: Once = Once::new();
+    if ONCE.is_completed() || std::thread::panicking() {
+        return;
+    }
+    let _outside = Outside::step();
+    ONCE.call_once(|| {
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let _outside = Outside::step();
+            hook(info);
+        }));
+    });
 }
 
 /// The payload that unwinds a thread at the end of a run.
@@ -92,6 +111,7 @@ unsafe impl Stack for Coloured {
 pub(crate) fn stackful(bytes: usize, thread: usize, body: Box<dyn FnOnce()>) -> Box<Stackful> {
     #[cfg(target_os = "linux")]
     super::overflow::install();
+    report_panics_outside();
     let stack = Coloured::new(bytes, thread);
     let limit = stack.limit().get();
     Box::new(Coroutine::with_stack(stack, move |yielder, ()| {

@@ -67,6 +67,8 @@ impl Rounds {
         if !keys.is_empty() {
             self.looked.clear();
         }
+        // A queue that begins anew takes the place of the old one, whose next client would overtake the first.
+        self.queues.retain(|queue| !keys.contains(&queue.key));
         for key in keys {
             self.queues.push(Queue { key: key.clone(), streams: false, last: (0, 0), most: 1 });
             self.queues.push(Queue { key, streams: true, last: (0, 0), most: 1 });
@@ -174,6 +176,22 @@ mod tests {
             assert!(looks <= 2 * expected as usize + 1, "{looks} looks for {expected}");
             assert!(rounds <= 2 + expected.checked_ilog2().unwrap_or(0) as usize, "{rounds} rounds for {expected}");
         }
+    }
+
+    /// Three clients have got nothing. Then a served command makes their key ready.
+    #[test]
+    fn a_key_that_is_filled_meanwhile_begins_with_its_first_client() {
+        let (mut blocked, key) = (Blocked::default(), (0, name(0).into_bytes()));
+        (1..=9).for_each(|id| blocked.register(Owner { at: 0, slot: 0, id }, blpop(&[name(0)])));
+        let mut rounds = Rounds::new(vec![key.clone()]);
+        let mut looked = |rounds: &mut Rounds| -> Vec<u64> {
+            rounds.next(&blocked, |_, _| None).0.into_iter().map(|(owner, _)| owner.id).collect()
+        };
+        let first = looked(&mut rounds);
+        assert_eq!(first, [1]);
+        rounds.waits_on(1, Others::MayNot);
+        rounds.add(vec![key]);
+        assert_eq!(looked(&mut rounds), [1]);
     }
 
     #[test]

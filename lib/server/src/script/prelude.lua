@@ -28,9 +28,19 @@ local function sealed(value)
   return meta and rawget0(meta, "sealed")
 end
 
+-- Addresses differ between replicas. A script must not see any address.
+local function shown(value)
+  local kind = type(value)
+  if kind == "table" or kind == "function" or kind == "thread" then
+    local meta = getmetatable0(value)
+    if not meta or rawget0(meta, "own") == nil then return kind end
+  end
+  return tostring(value)
+end
+
 local function whole(err)
   err = seen(err)
-  if type(err) ~= "table" then err = { err = "ERR " .. tostring(err) } end
+  if type(err) ~= "table" then err = { err = "ERR " .. shown(err) } end
   local source, line = place()
   if source and not sealed(err) then err.source, err.line = source, line end
   return err
@@ -299,15 +309,7 @@ function shared.xpcall(f, handler)
   end)))
 end
 
--- Addresses differ between replicas. A script must not see any address.
-function shared.tostring(value)
-  local kind = type(value)
-  if kind == "table" or kind == "function" or kind == "thread" then
-    local meta = getmetatable0(value)
-    if not meta or rawget0(meta, "own") == nil then return kind end
-  end
-  return tostring(value)
-end
+shared.tostring = shown
 
 -- Keys that are tables or functions are in the order of their addresses, which differs between replicas. All keys are counted, so that each
 -- replica runs as many instructions.
@@ -365,7 +367,7 @@ end
 -- Returns the global `name`, which must exist. The callers use no tail call, so that level 3 is the script's line.
 local function found_in(t, name)
   local value = t[name]
-  if value == nil then error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 3) end
+  if value == nil then error("Script attempted to access nonexistent global variable '" .. shown(name) .. "'", 3) end
   return value
 end
 local globals = shared

@@ -410,6 +410,14 @@ fn as_many_values_are_unpacked_as_there_is_room_for() {
     assert!(eval("local x = unpack({}, {})").contains("user_script:1: bad argument #2 to 'unpack' (number expected"));
 }
 
+#[test]
+fn errors_show_no_addresses() {
+    for body in ["return _G[{}]", "return _G[print]", "error(print)", "return {pcall(function() return _G[{}] end)}"] {
+        let answer = eval(body);
+        assert!(!answer.contains("0x"), "{body}: {answer}");
+    }
+}
+
 /// The scripts run one after the other, because each may use all the memory that a script may have.
 #[test]
 fn scripts_end() {

@@ -50,7 +50,7 @@ const ACCEPTS: usize = 64;
 /// The interval at which the first loop checks for expired keys. A check is O(log n), and enters the log only if a key
 /// has expired.
 const TICK: Duration = Duration::from_millis(100);
-/// The interval at which a loop with clients looks for idle clients, if `timeout` is set.
+/// The interval at which a loop with clients looks for idle clients.
 const IDLE: Duration = Duration::from_secs(1);
 /// The interval while more keys have expired than are removed at a time.
 const BUSY_TICK: Duration = Duration::from_millis(1);
@@ -424,9 +424,6 @@ impl Loop {
 
     /// Does the work whose time has come.
     fn on_time(&mut self) {
-        if self.deadlines.is_empty() && self.accept_again.is_none() && self.shaking.is_empty() && self.number != 0 {
-            return;
-        }
         let now = Instant::now();
         if self.accept_again.is_some_and(|again| again <= now) {
             (self.accepts, self.accept_again) = (true, None);

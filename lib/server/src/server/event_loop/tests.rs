@@ -191,4 +191,14 @@ fn idle_clients_are_ended_and_silent_connections_are_probed() {
     assert!(!idle(&mut own, 10_000));
     own.client(owner).unwrap().monitors = false;
     assert!(idle(&mut own, 10_000));
+    // The same of the loops other than the first, which sleep in between.
+    own.number = 1;
+    let client = own.client(owner).unwrap();
+    (client.dead, client.last) = (false, now() - 10_000);
+    own.active.clear();
+    own.on_time();
+    assert!(own.client(owner).unwrap().dead);
+    own.client(owner).unwrap().active = false;
+    own.active.clear();
+    assert!(own.patience().unwrap() > Duration::from_millis(100));
 }
