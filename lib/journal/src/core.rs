@@ -173,7 +173,7 @@ impl Core {
     /// Writes the pending frames, and with `sync` syncs all written frames. No other thread may have the lane's turn.
     pub(crate) fn turn(&self, lane: &Lane, mut state: MutexGuard<'_, State>, sync: bool) {
         debug_assert!(!state.leading);
-        let sync = sync || mem::take(&mut state.owes_sync);
+        let sync = sync | mem::take(&mut state.owes_sync);
         let leaves = state.stuck.is_some() && state.pending() > 0;
         let mut batch = state.take();
         if batch.bytes.is_empty() && !(sync && state.synced.place < state.written.place) {
