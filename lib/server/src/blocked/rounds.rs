@@ -184,7 +184,7 @@ mod tests {
         let (mut blocked, key) = (Blocked::default(), (0, name(0).into_bytes()));
         (1..=9).for_each(|id| blocked.register(Owner { at: 0, slot: 0, id }, blpop(&[name(0)])));
         let mut rounds = Rounds::new(vec![key.clone()]);
-        let mut looked = |rounds: &mut Rounds| -> Vec<u64> {
+        let looked = |rounds: &mut Rounds| -> Vec<u64> {
             rounds.next(&blocked, |_, _| None).0.into_iter().map(|(owner, _)| owner.id).collect()
         };
         let first = looked(&mut rounds);
