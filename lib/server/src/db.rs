@@ -295,9 +295,11 @@ impl Db {
             Run::Write(run) => {
                 let &Call { db: index, now, seed, wishes, .. } = call;
                 let wishes = wishes | self.wished();
-                let mut effects = core::mem::take(&mut self.effects);
-                self.misses(call, &mut effects);
-                self.effects = effects;
+                if self.wished() & wish::MISSES != 0 {
+                    let mut effects = core::mem::take(&mut self.effects);
+                    self.misses(call, &mut effects);
+                    self.effects = effects;
+                }
                 let (rights, deadline) = (call.rights.as_deref(), call.deadline.as_ref());
                 let random = Random(seed);
                 run(&mut Change { db: self, index, now, random, wishes, rights, deadline }, &call.args).into()

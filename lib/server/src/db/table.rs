@@ -112,7 +112,7 @@ impl<E: Keyed> Leaf<E> {
     /// Returns the slot of the entry with this key. If the key is missing, the error is the slot at which its entry
     /// would be inserted.
     fn find(&self, hash: u32, key: &[u8]) -> Result<usize, usize> {
-        let mut at = self.home(hash);
+        let (mut at, key) = (self.home(hash), read(key));
         while let Some(entry) = self.slots.get(at).and_then(|slot| look(slot).as_ref()) {
             match entry.hash().cmp(&hash).then_with(|| read(entry.key()).cmp(key)) {
                 Ordering::Less => at += 1,
