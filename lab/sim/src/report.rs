@@ -285,7 +285,7 @@ pub struct Report {
     /// With [`Config::watch`](crate::Config::watch): plain accesses to shared memory that were not announced, the most
     /// frequent first.
     pub unannounced: Vec<Unannounced>,
-    /// Whether the run had a heap of its own ([`SimAlloc`](crate::SimAlloc)). The address space has room for 80 such
+    /// `true` if the run had a heap of its own ([`SimAlloc`](crate::SimAlloc)). The address space has room for 80 such
     /// heaps, and a heap stays in use while any block in it is live, even after its run. A run without a heap of its
     /// own allocates from the process's heap, whose layout depends on earlier runs. Then two runs with equal seeds may
     /// differ.

@@ -46,7 +46,7 @@ pub struct Unannounced {
     pub place: String,
     /// `true` for writes, `false` for reads.
     pub writes: bool,
-    /// Whether any of the lines was written after the clients had begun.
+    /// `true` if any of the lines was written after the clients had begun.
     pub changing: bool,
     /// The number of accesses.
     pub accesses: u64,

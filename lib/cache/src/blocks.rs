@@ -23,7 +23,7 @@ pub(crate) struct Blocks<K, V> {
     own: PerThread<CachePadded<Own<K, V>>>,
     /// The most blocks that a thread keeps.
     most: usize,
-    /// Whether the blocks of long entries (those with an extension, see `entry.rs`) are kept. If not, the blocks of
+    /// `true` if the blocks of long entries (those with an extension, see `entry.rs`) are kept. If not, the blocks of
     /// short entries are kept.
     long: bool,
 }

@@ -62,9 +62,9 @@ struct Making {
     number: u64,
     /// The thread that makes the value; `None` if the maker is a task.
     by: Option<thread::ThreadId>,
-    /// Whether [`Waits`] has waits for this maker.
+    /// `true` if [`Waits`] has waits for this maker.
     is_awaited: bool,
-    /// Whether the maker had a value. Made by the first who waits, and stored before the shard's lock, under which this
+    /// `true` in it if the maker had a value. It is made by the first who waits, and stored before the shard's lock, under which this
     /// maker is removed, is released.
     made: Option<Arc<AtomicBool>>,
     /// Tasks that wait, each with a unique number.

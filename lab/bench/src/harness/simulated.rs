@@ -131,7 +131,7 @@ pub struct Run {
     /// With [`Config::watch`]: shared memory that the program accessed plainly, without announcing the access to the
     /// machine.
     pub unannounced: Vec<Unannounced>,
-    /// Whether a second run with the same seed repeats this one exactly, up to its final event:
+    /// `true` if a second run with the same seed repeats this one exactly, up to its final event:
     /// [`Report::own_heap`](archipelago_sim::Report::own_heap).
     pub repeats: bool,
 }
