@@ -16,7 +16,7 @@ pub(crate) struct Thin {
 }
 
 /// A walk merges neighbours that fit into this fraction of a page together (in a `HydraList`: into three quarters of a
-/// page's slots). So after a walk pages are on average about half as full as this fraction, or fuller.
+/// page's slots). So after a walk, pages are on average at least about as full as half of this fraction.
 pub(crate) const WELL: (usize, usize) = (7, 8);
 
 impl Thin {
