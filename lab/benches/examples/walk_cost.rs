@@ -1,5 +1,5 @@
-//! Measures walks over a map by every available method, in million entries per second: the best of alternating rounds,
-//! and the ratio to `scan`.
+//! Measures several ways to walk over a map, in million entries per second: the best of alternating rounds, and the
+//! ratio to `scan`.
 //!
 //! `cargo run --release -p archipelago-benches --example walk_cost [KEYS]`
 

@@ -70,7 +70,7 @@ impl DropCounter {
         self.made().wrapping_sub(dropped) as i64
     }
 
-    /// Returns the number of double drops and uses after a drop that were noticed so far.
+    /// Returns the number of double drops, uses after a drop and torn values that were noticed so far.
     pub fn errors(self) -> u64 {
         self.counts.errors.load(Ordering::Relaxed)
     }
@@ -101,7 +101,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Returns the tag with which the value was made. Records an error if the value is not alive any more.
+    /// Returns the tag with which the value was made. Records an error if the value is not alive any more, or torn.
     pub fn tag(&self) -> u64 {
         if self.mark.load(Ordering::Relaxed) != ALIVE {
             self.counts.error("used after its drop", self.tag);

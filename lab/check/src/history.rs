@@ -209,8 +209,9 @@ mod tests {
         });
         let entries = recorder.finish().into_entries();
         assert_eq!(entries.len(), THREADS * rounds);
-        // A thread that was over before another began must have drawn the smaller number. One sweep over the operations
-        // by their returns checks this: `latest` is the greatest number of the operations that were over by then.
+        // An operation that was over before another began must have drawn the smaller number. One sweep over the
+        // operations by their returns checks this: `latest` is the greatest number of the operations that were over
+        // before `entry` began.
         let mut by_return: Vec<_> = entries.iter().collect();
         by_return.sort_by_key(|e| e.returned);
         let (mut over, mut latest) = (by_return.iter().peekable(), 0);

@@ -80,7 +80,8 @@ impl Counting {
         self.now.load(Ordering::Relaxed)
     }
 
-    /// Returns the most bytes that were allocated at any time since [`reset_peak`](Self::reset_peak).
+    /// Returns the most bytes that were allocated at any time since the last [`reset_peak`](Self::reset_peak), or since
+    /// the beginning if there was none.
     pub fn peak(&self) -> usize {
         self.peak.load(Ordering::Relaxed)
     }

@@ -1,12 +1,12 @@
 //! Runs code as late in a thread's end as a library's code can run: after the destructors of all Rust thread-locals,
 //! and after the thread's slot was released. (A slot is a thread's number in the platform crate.)
 //!
-//! On Unix, this is the last round of destructors of the C library's thread-specific keys. These rounds come after the
-//! destructors of thread-locals.
+//! On Linux, this is the last round of destructors of the C library's thread-specific keys. The destructors of Rust's
+//! thread-locals run before the first round (glibc), or among the rounds (musl).
 
 /// Arranges that `work` is called at the very end of the calling thread, after the thread's slot is released. Returns
-/// whether the system has such a moment: it does not exist without thread-specific keys, in loom's model, or in the
-/// simulated world. Call this function after the thread's first use of its slot.
+/// whether it did: `true` on Linux; `false` on other systems, under Miri, in loom's model and in the simulated world.
+/// Call this function after the thread's first use of its slot.
 pub fn at_the_very_end(work: Box<dyn FnOnce()>) -> bool {
     imp::at_the_very_end(work)
 }

@@ -8,9 +8,9 @@
 //!
 //! # What differs from Wing–Gong–Lowe
 //! - The set of placed operations is one count per *lane*, instead of a bit set over the history. A lane is a chain of
-//!   operations that follow each other in real time; there are as many lanes as operations ever overlapped. So a few
-//!   words of counts tell exactly which operations are placed, independently of the length of the history and the
-//!   number of threads.
+//!   operations that follow each other in real time. There are as many lanes as operations overlapped at one moment, at
+//!   most. So a few words of counts tell exactly which operations are placed, independently of the length of the
+//!   history and the number of threads.
 //! - If an operation may come next and leaves the state unchanged (a read with a right answer), it is placed at once
 //!   and no alternative is tried. This is sound: in any order that works from here, the operation can be moved to the
 //!   front without changing a state that any other operation sees. The argument requires that the operation
@@ -97,8 +97,9 @@ impl Verdict {
 pub struct CounterExample {
     /// The error in one line.
     pub title: String,
-    /// The smallest failing window: the end of the longest order that works, the state after it, and the operations
-    /// that may come next, none of which the model accepts.
+    /// Of a history that is not linearizable, the smallest failing window: the end of the longest order that works, the
+    /// state after it, and the operations that may come next, none of which the model accepts. Of a history of
+    /// transactions, the dependencies that make a cycle, if any, and the transactions involved.
     pub text: String,
 }
 
@@ -227,7 +228,7 @@ impl<'a, M: Model> Search<'a, M> {
         Ok(self.model.step(state, &e.op, &e.ret))
     }
 
-    /// Places every operation that may come next and leaves the state unchanged.
+    /// Places every operation that may come next, leaves the state unchanged, and is not [blind](Model::is_blind).
     fn place_reads(&mut self, config: &mut Config<M::State>) -> Result<(), OutOfSteps> {
         loop {
             let bound = self.bound(&config.placed);

@@ -121,7 +121,8 @@ fn entries_of<K, V>(entry: &MapEntry<K, V>) -> &[(K, V)] {
     }
 }
 
-/// Enters an operation on one key into the history of the key. A scan's shown keys get a history, too.
+/// Enters an operation on one key into the history of the key. For a scan, makes an empty history for each shown key
+/// that has none yet.
 fn gather_points<'h, K: Part + Ord, V: Part>(
     cells: &mut BTreeMap<&'h K, Vec<CellEntry<V>>>,
     entry: &'h MapEntry<K, V>,
@@ -230,7 +231,7 @@ impl<K: Part + Ord, V: Part> Model for AtomicMap<K, V> {
     }
 }
 
-/// Runs one operation on a sequential map. All checkers of this module take its result as right.
+/// Runs one operation on a sequential map. Returns the result that [`AtomicMap`] takes as right.
 pub fn apply<K: Clone + Ord, V: Clone>(map: &mut BTreeMap<K, V>, op: &MapOp<K, V>) -> MapRet<K, V> {
     let owned = |(key, value): (&K, &V)| (key.clone(), value.clone());
     match op {

@@ -37,9 +37,10 @@ pub fn explore_with<S>(
     });
 }
 
-/// Does the same as [`explore_with`] on a machine with hardware transactions, with two threads on one of its nodes. Of
-/// every six schedules, in one all transactions abort, in two some abort at random, and in two they have little capacity;
-/// in one of the latter two some also abort at random.
+/// Does the same as [`explore_with`] on a machine with hardware transactions, with two threads on one of its nodes, and
+/// without skewed clocks. `faults` gets a sixth of the seed, rounded down. Of every six schedules, in one all
+/// transactions abort, in two some abort at random, and in two they have little capacity; in one of the latter two some
+/// also abort at random.
 pub fn explore_transactions<S>(
     seeds: u64,
     faults: impl Fn(u64) -> Vec<Fault>,

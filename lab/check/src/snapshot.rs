@@ -2,7 +2,7 @@
 //!
 //! Every transaction reports what it read and wrote. Written values are unique, so each read identifies the write that
 //! it saw. The reads, the writes and the order of each key's versions imply dependencies (Adya's): *ww* (T2 overwrote
-//! T1's version), *wr* (T2 read T1's version), *rw* (T2 overwrote the version that T1 read).
+//! T1's version), *wr* (T2 read T1's version), and *rw* (T2 overwrote the version that T1 read).
 //!
 //! # Snapshot isolation as one acyclic graph
 //! A transaction T has two moments: its snapshot `s(T)` and its commit `c(T)`. Snapshot isolation means that all
@@ -15,7 +15,7 @@
 //! [`crate::history`]) add edges: if the interval of a moment is over before the interval of another moment begins, the
 //! first moment is earlier. So a snapshot that is older than the transaction's begin is a violation, too.
 //!
-//! Of an aborted transaction, each read is checked only by itself. If a store guarantees a snapshot to aborted
+//! The reads of an aborted transaction are checked only key by key. If a store guarantees a snapshot to aborted
 //! transactions as well, record them as committed, without their writes.
 //!
 //! For serializability a transaction is one moment, and no cycle of any kind is permitted.

@@ -1,10 +1,11 @@
 //! The Citrus tree of Arbel and Attiya (2014): readers use RCU, and writers run in parallel with one lock per node. The
-//! tree is a rival; none of its operations is atomic over several keys.
+//! tree is a baseline for comparison. None of its operations is atomic over several keys.
 //!
 //! A writer searches without locks, then tries to lock the nodes that it changes; if a lock is held, it begins anew.
 //! Under the locks it checks that the nodes are not removed and that the link is unchanged. A removed node with two
-//! children is replaced by a new node with the key of its successor (the node with the next greater key). The successor
-//! is unlinked after a wait for readers.
+//! children is replaced by a new node with the key of its successor (the node with the next greater key). If the
+//! successor is a child of the removed node, the same change unlinks both. Otherwise the successor is unlinked after a
+//! wait for readers.
 //!
 //! # Why a null link needs no count
 //! An insertion finds the null link at which its key belongs, and links its node there later. In between the link may

@@ -1,10 +1,10 @@
 //! The lock-free ordered list of Harris (2001) in the reclaimable form of Michael (2002), with epochs (RCU guards)
-//! instead of hazard pointers; and a table of such lists. The list is a rival; none of its operations is atomic over
-//! several keys.
+//! instead of hazard pointers; and a table of such lists. The list is a baseline for the mechanisms of this crate. None
+//! of its operations is atomic over several keys.
 //!
 //! A link's low bit marks the link's *owner* (the node that contains the link) as removed. A removal first marks the
-//! node, then unlinks it. A thread that finds a marked node unlinks it, and the thread that unlinked the node retires
-//! it.
+//! node, then unlinks it. If another thread finds the marked node in `find`, that thread unlinks the node. `get` and
+//! the walk of `range` pass marked nodes. The thread that unlinked a node retires it.
 
 use core::marker::PhantomData;
 use core::ptr;
@@ -111,7 +111,9 @@ impl<'s> HarrisSession<'s> {
             let mut link: &'g AtomicPtr<Node> = self.head(key);
             let mut at = link.load(Ordering::Acquire);
             loop {
-                // SAFETY: the node was reached in the guard, by links that were not marked when they were read.
+                // SAFETY: the node was reached in the guard, by unmarked links, or by the link of a marked node that
+                // was still linked when the exchange succeeded. A marked link does not change, so the node was in the
+                // list then.
                 let Some(node) = (unsafe { at.as_ref() }) else { return Position { link, at } };
                 node.watch.read();
                 let next = node.next.load(Ordering::Acquire);

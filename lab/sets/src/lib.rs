@@ -1,5 +1,5 @@
 //! Ordered list, hash table and binary search tree of `u64` keys and values. Each is written once over a
-//! synchronization mechanism. The crate also has rivals with algorithms of their own.
+//! synchronization mechanism. The crate also has *rivals*: baselines for comparison, with algorithms of their own.
 //!
 //! **These are evaluation structures.** They compare MV-RLU, RLU and RCU as Mathew's thesis does (§3.6.2), and have
 //! only what the comparison needs: fixed key and value types, a table that does not grow, a tree that is not balanced.
@@ -17,8 +17,8 @@
 //! | [`OverRcuHmcs`] | linearizable | under the writers' locks | as over RCU, with a hierarchical lock |
 //! | [`SynchronousRcu`] | linearizable | under the writers' locks | as over RCU, and a thread that removes a node waits for readers |
 //! | [`OverRcx`], [`OverRcxStriped`] | linearizable | one after another | run in parallel, with the nodes that they change locked by two levels of locks |
-//! | [`RcuHtm`] | linearizable | one after another | run in parallel, each a transaction |
-//! | [`RcuHtmOneLock`] | linearizable | one after another | the same, with one lock for updates that aborted ten times |
+//! | [`RcuHtm`] | linearizable | one after another | run in parallel, each a transaction, or with the nodes that it changes locked |
+//! | [`RcuHtmOneLock`] | linearizable | one after another | run in parallel, each a transaction; an update that has aborted ten times holds its scopes' locks |
 //!
 //! Rivals with algorithms of their own: the lock-free [`HarrisList`] (also as a table of lists), [`HazardList`] (the
 //! same with hazard pointers) and [`FraserSkipList`]; and [`CitrusTree`], which uses RCU with a lock per node.
@@ -112,35 +112,37 @@ pub trait SetSession {
         self.get(key).is_some()
     }
 
-    /// Returns the values of all the keys at one moment. Structures that cannot do so read one key after another; then
-    /// a key that occurs twice may have two values.
+    /// Returns the values of all the keys at one moment. Structures that cannot do so (see [the crate](crate)) read one
+    /// key after another. Then a key that occurs twice in `keys` may have two values.
     fn get_many(&mut self, keys: &[u64]) -> Vec<Option<u64>> {
         keys.iter().map(|key| self.get(*key)).collect()
     }
 
     /// If `from` is present and `to` is absent, removes `from` and gives its value to `to`, atomically. Returns whether
-    /// it did. Rivals that cannot do this atomically insert `to` first. Then a reader may see both keys, but never
-    /// neither.
+    /// it did. Structures that cannot do this atomically insert `to` first. Then a reader may see both keys. If another
+    /// thread removes `from` after the insertion, the result is `false`, and `to` stays.
     fn move_key(&mut self, from: u64, to: u64) -> bool {
         let Some(value) = self.get(from) else { return false };
         self.insert(to, value) && self.remove(from).is_some()
     }
 
     /// Returns all entries with `from <= key < to`, strictly ascending, each key once, at one moment. Returns nothing
-    /// for a hash table. Some structures read one key after another (see [the crate](crate)); they and the rivals
-    /// return every key that is present from the beginning of the walk to its end, and possibly other keys that were
-    /// present at some moment of it.
+    /// for a table. Some structures read one key after another (see [the crate](crate)). These structures and the
+    /// rivals return every key that is present from the beginning of the walk to its end, and possibly other keys that
+    /// were present at some moment of the walk.
     fn range(&mut self, from: u64, to: u64) -> Vec<(u64, u64)>;
 
     /// Stays in a read-side section until the visit is over: a stuck reader for measurements. The effect on other
-    /// threads depends on the mechanism. Memory grows; or updates wait for the section's end (all updates over RLU;
-    /// over [`OverRcu`] and in [`CitrusTree`], removals that replace a node of a tree).
+    /// threads depends on the mechanism. Memory grows; or updates wait for the section's end (all updates over RLU; all
+    /// removals over [`SynchronousRcu`]; over [`OverRcu`] and in [`CitrusTree`], removals that replace a node of a
+    /// tree). In a [`HazardList`] the visit has no effect.
     ///
     /// No code of the caller runs in the section. An update in the section, by another session of the same thread,
     /// would wait for its own thread.
     fn linger(&mut self, visit: &Visit);
 
-    /// Returns how many attempts at updates this session has repeated because they conflicted with another update.
+    /// Returns how many attempts at updates this session has repeated: they conflicted with another update, or their
+    /// hardware transaction aborted. Returns 0 for rivals, which do not count.
     fn aborts(&self) -> u64 {
         0
     }

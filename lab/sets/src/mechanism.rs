@@ -20,7 +20,7 @@ pub struct Change<L> {
     pub(crate) to: Option<L>,
 }
 
-/// Another transaction conflicts, and the update has to begin again.
+/// Another update conflicts, and this update has to begin again.
 pub struct Conflict;
 
 /// A mechanism over which structures of nodes with `LINKS` links are built. The trait is sealed: its parts are not for
@@ -83,7 +83,7 @@ pub trait View<const LINKS: usize> {
     /// section.
     unsafe fn step(&self, link: Self::Link, side: usize) -> (u64, Option<Self::Link>);
 
-    /// Returns the key of a node, and the link to smaller or greater keys on the side of `key`.
+    /// Returns the key of a node, and its link 1 if `key` is greater than the node's key, else its link 0.
     ///
     /// # Safety
     /// As [`step`](Self::step).
@@ -96,7 +96,7 @@ pub trait View<const LINKS: usize> {
     unsafe fn node(&self, link: Self::Link) -> Node<Self::Link, LINKS>;
 }
 
-/// Changing nodes. All changes become visible at once, or (RCU) in order.
+/// Changing nodes. All changes of an update become visible at once, or (over RCU and RCX) one after another, in order.
 #[doc(hidden)]
 pub trait Update<const LINKS: usize>: View<LINKS> {
     /// Changes a link. `Change::from` is the value that the update has read in the link and on which it was decided.

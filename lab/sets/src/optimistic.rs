@@ -1,10 +1,11 @@
 //! Structures over RCU whose updates run in parallel. An update is decided without locks ([`plan`](crate::plan)). Then
-//! a [`Commit`] carries it out; if that fails, it is decided anew.
+//! a [`Commit`] tries to carry it out; if the commit fails, the update is decided anew.
 //!
 //! # Why no thread waits for ever
-//! A commit waits for a bounded time inside the RCU guard of its session. A thread that has to wait longer leaves its
-//! guard, waits, and decides anew. A thread that has nodes locked waits for no reader: each update changes its links
-//! one after another, and no change has to wait until readers have left (`tree.rs`).
+//! Inside the RCU guard of its session, a commit waits for a bounded time, or only for threads that hold a scope's lock
+//! or have nodes locked. These threads wait for no reader: each update changes its links one after another, and no
+//! change has to wait until readers have left (`tree.rs`). If a commit fails, its thread leaves the guard, waits, and
+//! decides the update anew.
 
 use archipelago_platform::hint::point;
 use archipelago_sync::backoff::Backoff;
@@ -65,7 +66,7 @@ impl<C: Commit, const LINKS: usize> OptimisticSession<'_, C, LINKS> {
         self.plan.discard(|beside| self.over.commit.gone(beside));
     }
 
-    /// Carries the plan out. If the update was decided on data that has changed, discards the plan instead.
+    /// Tries to carry the plan out, and discards the plan if the commit fails. Returns whether the commit succeeded.
     fn commit(&mut self, guard: Guard<'_>, turn: &C::Turn<'_>) -> bool {
         point(points::DECIDED);
         let done = self.over.commit.commit(&self.plan, &mut self.scratch, turn);

@@ -141,7 +141,8 @@ impl<const LINKS: usize> Update<LINKS> for Tx<'_> {
 
     #[inline]
     unsafe fn retire(&mut self, link: MvLink<LINKS>, _: &MvNode<LINKS>) -> Result<(), Conflict> {
-        // SAFETY: the caller's promise. Sections that begin after the commit find links only in nodes.
+        // SAFETY: the caller's promise. Links are stored only in nodes, so sections that begin after the commit find no
+        // link to this node.
         unsafe { self.retire_raw(link.0) }.map_err(|_| Conflict)
     }
 }

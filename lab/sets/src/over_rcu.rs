@@ -11,8 +11,8 @@ use crate::shared::{Reading, Shared, SharedLink, pointer};
 /// independently): a list or tree has one scope, a hash table has one per bucket.
 pub type OverRcu = RcuUnder<Mutex<()>>;
 
-/// The same as [`OverRcu`] with the hierarchical MCS lock, which stays on a NUMA node while other threads wait on this
-/// node.
+/// The same as [`OverRcu`] with the hierarchical MCS lock, which is passed from thread to thread of a NUMA node while
+/// other threads wait on this node, a bounded number of times.
 pub type OverRcuHmcs = RcuUnder<lock::Mutex<RawHmcs, ()>>;
 
 /// Structures over RCU with a lock of type `L` for writers.

@@ -46,7 +46,8 @@ pub struct Beside<O> {
 }
 
 impl<L: Locks + 'static> ByLocks<L> {
-    /// Returns whether all links are as the update saw them. The caller holds the locks, which order these accesses.
+    /// Returns whether the nodes are not removed, and the links on which the update was decided are as it saw them. The
+    /// caller holds the locks, which order these accesses.
     fn holds<const LINKS: usize>(plan: &Plan<LINKS, Beside<L::Object>>) -> bool {
         plan.each_seen(|node, side, seen| {
             // SAFETY: the node was seen in the guard, which still lasts.
@@ -92,8 +93,8 @@ impl<L: Locks + 'static> ByLocks<L> {
             unsafe { &*retired.node }.beside.removed.store(true, Ordering::Relaxed);
         }
         for write in &plan.writes {
-            // SAFETY: as in `commit`. The new link leads to a node of the structure, which is retired only after its
-            // last link is removed.
+            // SAFETY: as in `commit`. The new link leads to a node that is retired only after the last link to the node
+            // is removed.
             unsafe { (&*write.node).next[write.side].publish(write.to) };
         }
         true

@@ -2,16 +2,16 @@
 //! see, and only records the changes that it wants to make. Then other threads are kept away from the nodes, the nodes
 //! are checked again, and the changes are made.
 //!
-//! The check compares the links of the nodes that the update changes or retires. The structure's code passes each link
-//! with the value on which it decided ([`Change::from`], [`Update::retire`]). The plan must not read a link's old value
-//! itself: the link may have changed since the structure's code read it, and then the check would compare with a value
-//! on which nothing was decided. If two updates must not both take effect, the structures ensure that some node is
-//! changed or retired by both (`list.rs`, `tree.rs`).
+//! The check compares the links that the update changes, and all links of the nodes that the update retires. The
+//! structure's code passes each link with the value on which it decided ([`Change::from`], [`Update::retire`]). The
+//! plan must not read a link's old value itself: the link may have changed since the structure's code read it, and then
+//! the check would compare with a value on which nothing was decided. If two updates must not both take effect, the
+//! structures ensure that some node is changed or retired by both (`list.rs`, `tree.rs`).
 //!
-//! A link may change and later have its old value again. This does no harm if the value is a node: the RCU guard, which
-//! lasts from the code to the check, keeps the seen nodes from being freed and reused as other nodes. A null link has
-//! no node that the guard could protect. But if a link was null, then not, then null again, the keys that belong below
-//! it are the same as before, or a wider range (`tree.rs`), so an insertion may still use it.
+//! A link may change and later have its old value again. This does no harm if the value is a node: the RCU guard lasts
+//! from the structure's code to the check, and keeps the seen nodes from being freed and reused as other nodes. A null
+//! link has no node that the guard could protect. But if a link was null, then not, then null again, the keys that
+//! belong below it are the same as before, or a wider range (`tree.rs`), so an insertion may still use it.
 
 use archipelago_platform::{touch, touch_mut};
 
@@ -47,7 +47,7 @@ impl<const LINKS: usize, X> Plan<LINKS, X> {
         Self { writes: Vec::new(), retired: Vec::new(), made: Vec::new() }
     }
 
-    /// Returns whether the plan is empty.
+    /// Returns whether the plan changes and retires nothing.
     pub(super) fn is_empty(&self) -> bool {
         self.writes.is_empty() && self.retired.is_empty()
     }
@@ -89,7 +89,7 @@ impl<const LINKS: usize, X> Plan<LINKS, X> {
                 .all(|retired| retired.links.iter().enumerate().all(|(side, seen)| holds(retired.node, side, *seen)))
     }
 
-    /// Returns a link as it would be after the update.
+    /// Returns a link as it would be after the changes that are planned so far.
     ///
     /// # Safety
     /// As [`View::step`].
@@ -131,8 +131,9 @@ pub trait Commit: Default + Send + Sync + 'static {
     /// times before.
     fn turn<'c>(&'c self, scopes: &'c [usize], failed: u64) -> Self::Turn<'c>;
 
-    /// Carries the plan out if everything on which it was decided still holds. Returns whether it did. The caller is in
-    /// the guard in which the plan was made.
+    /// Tries to carry the plan out. Succeeds only if everything on which the plan was decided still holds. May also
+    /// fail for other reasons (a lock that is held, an aborted transaction). Returns whether it succeeded. The caller
+    /// is in the guard in which the plan was made.
     fn commit<const LINKS: usize>(
         &self,
         plan: &Plan<LINKS, Self::Beside>,
@@ -208,8 +209,8 @@ impl<const LINKS: usize, C: Commit> Update<LINKS> for Planning<'_, LINKS, C> {
     unsafe fn retire(&mut self, link: Self::Link, node: &Node<Self::Link, LINKS>) -> Result<(), Conflict> {
         let (plan, retired) = (&mut *self.plan, link.0.as_ptr());
         let links = core::array::from_fn(|side| {
-            // If this update changed a link earlier, the code saw the planned value; the plan compares with the value
-            // before.
+            // If this update changed a link earlier, the structure's code saw the planned value. The check compares
+            // with the value before the update.
             plan.pending(retired, side).map_or_else(|| pointer(node.next[side]), |at| plan.writes[at].from)
         });
         plan.retired.push(Retired { node: retired, links });

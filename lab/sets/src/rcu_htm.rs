@@ -1,6 +1,7 @@
 //! RCU-HTM (Siakavaras et al., PACT 2017). An update makes private copies of the nodes that it changes. Then one
-//! transaction checks whether everything that the update saw is unchanged, and swings one link to the copies. If
-//! transactions do not commit, the other back ends of [`Region`] do the same with the nodes' version locks.
+//! transaction checks whether the links that the update changes, and all links of the nodes that it retires, are as the
+//! update read them, and swings one link to the copies. If the machine has no transactions, or a transaction does not
+//! commit, [`Region`] does the same with the nodes' version locks held.
 
 use archipelago_sync::region::{Change, Changing, Page, Region, Stale};
 use archipelago_sync::version_lock::VersionLock;
@@ -32,7 +33,7 @@ unsafe impl<const LINKS: usize> Page for Shared<LINKS, VersionLock> {
     }
 }
 
-/// The planned changes, which are made in a region of all their nodes.
+/// A plan's changes, as the body of one region that locks or subscribes to all nodes of the plan.
 struct Swing<'p, const LINKS: usize>(&'p Plan<LINKS, VersionLock>);
 
 impl<const LINKS: usize> Clone for Swing<'_, LINKS> {
@@ -54,8 +55,8 @@ impl<const LINKS: usize> Change for Swing<'_, LINKS> {
             return Err(Stale);
         }
         for write in &self.0.writes {
-            // SAFETY: as above. The new link leads to a node of the structure, which is retired only after its last
-            // link is removed.
+            // SAFETY: as above. The new link leads to a node that is retired only after the last link to the node is
+            // removed.
             unsafe { change.set_link(&(*write.node).next[write.side], write.to) };
         }
         for retired in &self.0.retired {

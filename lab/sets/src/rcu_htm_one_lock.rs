@@ -2,10 +2,10 @@
 //! each bucket of a table.
 //!
 //! An update first walks the structure. Then one transaction checks that the lock is free and that the nodes which the
-//! update changes or retires are as they were seen, and changes them. After ten aborts, whatever their cause, the
-//! thread takes the lock and walks the structure once more while it holds the lock. This mechanism is a rival. In
-//! contrast, [`RcuHtm`](crate::RcuHtm) has no word that all of its transactions access, and locks only the nodes that
-//! it changes.
+//! update changes or retires are as they were seen, and changes them. After ten aborts, whatever their cause, and from
+//! the beginning on a machine without transactions, the thread takes the lock and walks the structure while it holds
+//! the lock. This mechanism is a baseline for comparison. In contrast, [`RcuHtm`](crate::RcuHtm) has no word that all
+//! of its transactions access, and locks only the nodes that it changes or retires.
 //!
 //! # Why it is right
 //! A transaction that commits has read the lock as free in the instant of its writes, so no thread held the lock.
@@ -26,7 +26,7 @@ use crate::scratch::Scratch;
 /// table has one per bucket.
 pub type RcuHtmOneLock = Optimistic<BesideLock>;
 
-/// The number of aborts after which an update takes the lock.
+/// The number of aborts after which an update takes the locks of its scopes.
 const TRIES: u64 = 10;
 
 /// The abort code of a transaction that found a node changed since the update saw it.
@@ -68,7 +68,8 @@ impl Turn<'_> {
 pub struct Removed(AtomicBool);
 
 impl BesideLock {
-    /// Returns whether all links are as the update saw them. The transaction, or the lock, orders these accesses.
+    /// Returns whether the nodes are not removed, and the links on which the update was decided are as it saw them. The
+    /// transaction, or the lock, orders these accesses.
     fn holds<const LINKS: usize>(plan: &Plan<LINKS, Removed>) -> bool {
         plan.each_seen(|node, side, seen| {
             // SAFETY: the node was seen in the guard, which still lasts.
@@ -79,8 +80,8 @@ impl BesideLock {
 
     fn happen<const LINKS: usize>(plan: &Plan<LINKS, Removed>) {
         for write in &plan.writes {
-            // SAFETY: as in `holds`. The new link leads to a node of the structure, which is retired only after its
-            // last link is removed.
+            // SAFETY: as in `holds`. The new link leads to a node that is retired only after the last link to the node
+            // is removed.
             unsafe { (&*write.node).next[write.side].publish(write.to) };
         }
         for retired in &plan.retired {

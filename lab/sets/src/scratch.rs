@@ -15,8 +15,8 @@ impl Scratch {
         size_of::<T>() / size_of::<usize>()
     }
 
-    /// Returns an empty vector of `T`, in the memory of the vector that was kept last. If that memory's capacity is not
-    /// a multiple of `T`'s size, new memory is allocated.
+    /// Returns an empty vector of `T`, in the memory of the vector that was kept last. If the size of that memory is
+    /// not a multiple of `T`'s size, the memory is freed, and the vector has none yet.
     pub(super) fn take<T: Copy>(&mut self) -> Vec<T> {
         let mut kept = mem::take(&mut self.0);
         if !kept.capacity().is_multiple_of(Self::words::<T>()) {

@@ -1,15 +1,15 @@
 //! A lock-free skip list after Fraser (2003), as in Herlihy and Shavit's book, with reclamation by epochs (RCU guards).
-//! The list is a rival; none of its operations is atomic over several keys.
+//! The list is a baseline for comparison. None of its operations is atomic over several keys.
 //!
 //! A value is replaced by one atomic operation. It must not be replaced in a node that has just been removed. So a
 //! remover first takes the value and stores [`GONE`] instead; at this moment the key is removed. The marks follow. They
 //! are set by the remover, or by a thread that wants to insert the same key.
 //!
 //! Every level is a list as in [`HarrisList`](crate::HarrisList): a link's low bit marks the link's *owner* (the node
-//! that contains the link) as removed on this level. A node is in the map from the moment when it is linked on level 0
-//! to the moment when it is marked on level 0. Links above level 0 are shortcuts. The thread that inserted the node
-//! sets them after level 0, and the thread that removes it marks them before level 0. A thread that finds a marked node
-//! on the way to a key unlinks it on that level.
+//! that contains the link) as removed on this level. A key is in the map from the moment when its node is linked on
+//! level 0 to the moment when the node's value is taken. Links above level 0 are shortcuts. The thread that inserted
+//! the node sets them after level 0, and a thread that marks the node marks them before level 0. If `find` meets a
+//! marked node on the way to a key, it unlinks the node on that level. Searches that only read pass marked nodes.
 //!
 //! # When a node may be retired
 //! The book leaves reclamation to a garbage collector. A node is unlinked for good when three conditions hold: all its
@@ -19,8 +19,8 @@
 //!
 //! That search must be *thorough*: on each level it continues behind the first node that is not below the key, through
 //! all nodes with the same key. The reason is that a newer node of the key may be in front of an older one. This
-//! happens if the newer node's inserter found the older node on an upper level just before it was marked on this level,
-//! and did not find it on level 0 any more.
+//! happens if the newer node's inserter found the older node on an upper level just before the older node was marked on
+//! this level, and did not find the older node on level 0 any more.
 
 use core::alloc::Layout;
 use core::array;
@@ -192,7 +192,7 @@ impl<'g> NodeRef<'g> {
 /// A lock-free skip list of `u64` keys and values. It also has the operations of a priority queue, and those of a map
 /// ([`upsert`](FraserSession::upsert), [`update`](FraserSession::update), [`scan`](FraserSession::scan)).
 ///
-/// Operations panic if a value is `0x601e_601e_601e_601e`, which the list reserves for removed nodes.
+/// Operations panic if they would store the value `0x601e_601e_601e_601e`, which the list reserves for removed nodes.
 ///
 /// ```
 /// use archipelago_sets::{FraserSkipList, Set, SetSession};
@@ -323,7 +323,8 @@ impl FraserSkipList {
         if is_tagged(at) {
             return Err(Again);
         }
-        // SAFETY: the node was reached in the guard, by links that were not marked when they were read.
+        // SAFETY: the node was reached in the guard, by unmarked links, or by the link of a marked node that was still
+        // linked when the exchange succeeded. A marked link does not change, so the node was in the list then.
         while let Some(node) = unsafe { NodeRef::met(at) } {
             let next = node.next(level).load(Ordering::Acquire);
             if is_tagged(next) {
@@ -401,7 +402,8 @@ impl FraserSkipList {
         })
     }
 
-    /// Removes a node, unless another thread does. Returns its value.
+    /// Removes a node: takes its value, marks its levels, and records that the remover has finished. Returns the value,
+    /// or `None` if another thread took it.
     fn take<'g>(&'g self, node: NodeRef<'g>, guard: &'g Guard<'_>) -> Option<u64> {
         // AcqRel: as in a replacement.
         let value = node.header().value.swap(GONE, Ordering::AcqRel);
@@ -443,7 +445,8 @@ impl FraserSkipList {
         }
     }
 
-    /// Returns the node with this key, if it is present. Only reads.
+    /// Returns a node with this key that is not marked. Its value may have been taken already, so that the key is
+    /// absent. Only reads.
     fn seek<'g>(&'g self, key: u64, _guard: &'g Guard<'_>) -> Option<NodeRef<'g>> {
         let mut before = None;
         for level in (0..self.height.load(Ordering::Relaxed)).rev() {
@@ -477,14 +480,14 @@ pub struct FraserSession<'s> {
 }
 
 impl FraserSession<'_> {
-    /// Returns the smallest key.
+    /// Returns the smallest key. A smaller key that is inserted during the call may be missed.
     pub fn first(&mut self) -> Option<u64> {
         let guard = self.reader.enter();
         self.list.first(&guard).map(NodeRef::key)
     }
 
-    /// Removes the entry with the smallest key. Linearizable as the removal of this key, which was the smallest one
-    /// when it was found. A smaller key may have been inserted since.
+    /// Removes the entry with the smallest key. Linearizable as the removal of this key. A smaller key that is inserted
+    /// during the call may be missed. So the removed key need not have been the smallest one at any moment.
     pub fn pop_first(&mut self) -> Option<(u64, u64)> {
         self.reader.give_way();
         let guard = self.reader.enter();
@@ -523,8 +526,8 @@ impl FraserSession<'_> {
         seen
     }
 
-    /// Calls `there` with the node of this key, if the key is present, and returns its result. Otherwise inserts a new
-    /// node.
+    /// If a node has this key, calls `there` with the node, and returns the result unless it is `None`, that is, the
+    /// node is removed. If no node has the key, or only a removed one, inserts a new node and returns `None`.
     fn put(&mut self, key: u64, value: u64, mut there: impl FnMut(NodeRef<'_>) -> Option<u64>) -> Option<u64> {
         self.reader.give_way();
         let height = self.draw_height();

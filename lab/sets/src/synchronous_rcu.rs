@@ -1,4 +1,4 @@
-//! Structures over RCU in the form with which papers compare: a counter for each thread, spin locks, and grace periods
+//! Structures over RCU in the form with which papers compare: a counter for each session, spin locks, and grace periods
 //! inside updates. A thread that removes a node waits for a grace period before it frees the node.
 
 use archipelago_platform::atomic::{AtomicU64, AtomicUsize, Ordering, fence};

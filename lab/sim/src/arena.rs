@@ -3,9 +3,10 @@
 //! Which words share a cache line is part of a simulation's result. An ordinary heap decides this by everything that
 //! the process did before. In a binary that installs [`SimAlloc`] as its global allocator, simulated threads allocate
 //! from an arena of the run. Each thread cuts blocks from chunks of whole pages, so that the first access to a page
-//! determines its NUMA node. A freed block of at most 16 KiB is added to a list of the freeing thread; larger blocks
-//! have pages of their own. All other allocations use the system's allocator. If `SimAlloc` is not installed, all
-//! allocations use the system's allocator, and runs are not exactly repeatable.
+//! determines its NUMA node. If a thread of the run frees such a block, the block is added to a list of that thread.
+//! Blocks of more than 16 KiB, and blocks that are aligned to more than 128 bytes, have pages of their own. All other
+//! allocations use the system's allocator. If `SimAlloc` is not installed, all allocations use the system's allocator,
+//! and runs are not exactly repeatable.
 //!
 //! A program writes to the memory that it allocates, and a freed block contains the address of the next free one. The
 //! model sees plain accesses only if they are announced. The allocator announces these two itself, so that they cost
@@ -36,9 +37,8 @@ const BELOW: usize = ARENAS * SPAN;
 /// The size of a chunk that a thread takes.
 const CHUNK: usize = 64 << 10;
 const PAGE: usize = 4096;
-/// The size of the largest block whose bytes are charged at its allocation, as writes by the program. Every ordinary
-/// block (of a size class) is charged. Larger blocks are not charged, since programs write them piece by piece, or
-/// never completely.
+/// The size of the largest block whose bytes are charged at its allocation, as writes by the program. Every block of a
+/// size class is charged. Larger blocks are not charged, since programs write them piece by piece, or never completely.
 const FILLED: usize = CHUNK / 4;
 /// The number of size classes, and (`ALIGNED`) the first class for blocks that are aligned to more than 16 bytes.
 const CLASSES: usize = 60;
@@ -164,7 +164,7 @@ thread_local! {
 pub(crate) struct Route(*mut Cache);
 
 /// Directs the allocations of this OS thread to an arena, or to the system if there is no arena. In either case the
-/// allocations use the cache of a simulated thread, so that they cost the same.
+/// allocations are charged to the simulated thread to which the cache belongs.
 ///
 /// # Safety
 /// The arena and the cache stay valid, and nothing else uses the cache, until [`Route::back`] is called.
@@ -188,7 +188,8 @@ impl Route {
     }
 }
 
-/// Returns whether allocations go to an arena now, that is, whether the program runs, not the engine or this allocator.
+/// Returns whether the program runs now, not the engine or this allocator. Its allocations then use the run's arena, if
+/// the run has one.
 pub(crate) fn routed() -> bool {
     !CURRENT.get().is_null()
 }

@@ -69,7 +69,8 @@ pub enum Fault {
         /// For how long, in virtual nanoseconds.
         for_ns: u64,
     },
-    /// A node admits no thread for a while: threads that run on the node wait.
+    /// A node admits no thread for a while: each thread on the node is stalled, at its first step at or after a time. A
+    /// thread that begins later is not stalled.
     StallNode {
         /// Which node.
         node: usize,
@@ -78,7 +79,8 @@ pub enum Fault {
         /// For how long, in virtual nanoseconds.
         for_ns: u64,
     },
-    /// Every hardware transaction aborts with this probability, for no reason that is visible to the program.
+    /// Every hardware transaction aborts with this probability, for no reason that is visible to the program. These
+    /// aborts replace the machine's own timer interrupts and spurious aborts.
     AbortTransactions {
         /// The probability, from 0 to 1.
         probability: f64,
@@ -143,7 +145,8 @@ pub struct Config {
     pub plain_points: u64,
     /// The approximate number of accesses of the run, over which [`Schedule::Pct`] distributes its change points. 0,
     /// the default, means unknown: each point is then drawn below a random power of two, at most 2^23.
-    /// [`find`](crate::find), [`explore`](crate::explore) and [`hunt`](crate::hunt) measure the number in a first run.
+    /// [`hunt`](crate::hunt), and with this schedule [`find`](crate::find) and [`explore`](crate::explore), measure the
+    /// number in a first run.
     pub expected_accesses: u64,
     /// For [`Schedule::Chosen`]: the threads that continue at the points at which more than one can, in order. 0 is the
     /// running thread, if it can continue; it is also the choice at all points after the end of the list.

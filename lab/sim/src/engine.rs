@@ -1,8 +1,10 @@
 //! The scheduler of virtual time: all simulated threads, the choice of the next one, and the cost of a step.
 //!
-//! One OS thread runs everything. A simulated thread is a stackful coroutine. Before an access it yields if another
-//! thread's clock is behind its own. So accesses happen in the order of virtual time (quantum 0), and the execution is
-//! sequentially consistent.
+//! One OS thread runs everything. A simulated thread is a stackful coroutine. Under
+//! [`Schedule::VirtualTime`](crate::Schedule::VirtualTime), it yields before an access if another thread's clock is
+//! behind its own. So accesses happen in the order of virtual time (quantum 0). Under the other schedules
+//! (`explore.rs`), it yields where the schedule chooses another thread. In either case the execution is sequentially
+//! consistent.
 //!
 //! # Borrowing
 //! Other threads change the engine while a thread is suspended, so no reference to the engine may live across a

@@ -336,8 +336,8 @@ impl Memory {
         (record.owner, record.shared, record.unsaved) = (core as u16, 0, true);
     }
 
-    /// Gives a reader a copy. The copy is exclusive if no other core has one and no transaction must notice later
-    /// writes.
+    /// Gives a reader a copy. The copy is exclusive if no other core and no other socket's third level has one, and no
+    /// transaction must notice later writes.
     fn share(&mut self, core: usize, socket: usize, line: u32) {
         let record = &mut self.lines[line as usize];
         if record.owner != NOBODY {
@@ -561,7 +561,7 @@ impl Memory {
     }
 }
 
-/// Brings a line into the real machine's cache, if the processor supports it.
+/// Brings a line into the real machine's cache, on x86-64.
 #[inline]
 pub(crate) fn host_prefetch<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]

@@ -86,7 +86,7 @@ pub struct Stats {
     pub spin_waits: u64,
     /// Times that a thread blocked: parked, slept, or waited for a wake-up.
     pub blocks: u64,
-    /// Changes of the running thread.
+    /// Times that the scheduler chose the thread that runs next; it may choose the same thread again.
     pub switches: u64,
     /// Accesses that left the socket, by the part of the program that made them ([`world::part`](crate::world::part)).
     /// The first number counts the accesses outside of all parts.

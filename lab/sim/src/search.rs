@@ -39,8 +39,8 @@ impl Search {
 /// Runs `simulate` under every schedule with at most `preemptions` preemptions, until a run is not [`Outcome::Done`] or
 /// `most` schedules have been run. `simulate` makes new structures each time, as for [`find`](crate::find).
 ///
-/// Preemptions are possible before every access, and where a thread reads the time or ends a transaction. Timers
-/// (sleeps, time-outs) fire only when no thread can continue.
+/// Preemptions are possible before every access, and where a thread reads the time or ends or aborts a transaction.
+/// Timers (sleeps, time-outs) fire only when no thread can continue.
 pub fn search(config: &Config, preemptions: u32, most: u64, simulate: impl Fn(&Config) -> Report) -> Search {
     let preemptions = preemptions.min(MOST);
     let mut found = Search { schedules: vec![0; preemptions as usize + 1], complete: false, failure: None };

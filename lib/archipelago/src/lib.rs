@@ -1,13 +1,13 @@
-//! In-memory data structures that scale on servers with many cores and several memory nodes (NUMA): concurrent ordered maps,
-//! replicated structures, and the synchronization that they use.
+//! In-memory data structures that scale on servers with many cores and several memory nodes (NUMA): concurrent ordered
+//! maps, replicated structures, and the synchronization that they use.
 //!
 //! ```toml
 //! [dependencies]
 //! archipelago = "0.1"
 //! ```
 //!
-//! The crate needs Rust 1.89 or newer, needs no C compiler, and depends on five small crates of other authors. It is licensed under
-//! Apache-2.0 or MIT, at your choice.
+//! The crate needs Rust 1.89 or newer and no C compiler. It depends on five small crates of other authors. It is
+//! licensed under Apache-2.0 or MIT, at your choice.
 //!
 //! # A map
 //!
@@ -26,14 +26,14 @@
 //!
 //! The maps resemble `BTreeMap`, with these differences:
 //!
-//! - Threads share a map and change it at the same time. The methods take `&self`, and are called on a [session](index::Session):
-//!   `map.pin().insert(key, value)`. Making a session takes about a nanosecond.
+//! - Threads share a map and change it at the same time. The methods take `&self`, and are called on a
+//!   [session](index::Session): `map.pin().insert(key, value)`. Making a session takes about a nanosecond.
 //! - `get` returns a clone, since other threads may remove the value at any time. `get_with` and `get_ref` give access
 //!   to the value itself, without a clone.
-//! - Keys are compared by an [encoding](index::Key), not by `Ord`. Numbers, strings, tuples and more types have an encoding;
-//!   [`key!`](index::key!) defines one for your own types.
-//! - An operation on one key is atomic. A scan is ordered and returns every entry that stays in the map throughout the scan, but it
-//!   is not a snapshot.
+//! - Keys are compared by an [encoding](index::Key), not by `Ord`. Numbers, strings, tuples and more types have an
+//!   encoding; [`key!`](index::key!) defines one for your own types.
+//! - An operation on one key is atomic. A scan is ordered and returns every entry that stays in the map throughout the
+//!   scan, but it is not a snapshot.
 //!
 //! The [guide](index::guide) has the details.
 //!
@@ -68,9 +68,9 @@
 //! # Async
 //!
 //! No operation of a map blocks on input or output. Writers may wait for each other while a page is changed. In a task
-//! that moves between threads, make the session by [`pin_owned`](index::Map::pin_owned). [`Entry`](index::Entry)s are `Send`, and may be
-//! kept across an `await`. Keep them only for a short time: while an `Entry` exists, the map frees no memory that it removes.
-//! [`Replicated`]'s handles have [`write_async`](replicate::Handle::write_async).
+//! that moves between threads, make the session by [`pin_owned`](index::Map::pin_owned). [`Entry`](index::Entry)s are
+//! `Send`, and may be kept across an `await`. Keep them only for a short time: while an `Entry` exists, the map frees
+//! no memory that it removes. [`Replicated`]'s handles have [`write_async`](replicate::Handle::write_async).
 //!
 //! # Properties of all structures
 //!
@@ -79,21 +79,21 @@
 //! - *No global state.* Two structures share no state, except one background thread of the process, which maintains
 //!   small idle maps.
 //! - *Memory.* Removed memory that readers may still access is kept until these readers have ended. `stats()` returns
-//!   its size;
-//!   each structure has its own limits.
-//! - *The machine* is detected once ([`platform::topology`]): nodes, CPUs, clock, the processor's features. For tests the environment
-//!   variable `ARCHIPELAGO_TOPOLOGY` sets a synthetic topology (`4x28`: four nodes with 28 CPUs each).
-//! - *Platforms.* The structures work wherever there are 64-bit atomics, and work best on Linux (see `docs/platforms.md` in the
-//!   repository).
+//!   its size. Each structure has its own limits.
+//! - *The machine* is detected once ([`platform::topology`]): nodes, CPUs, clock, the processor's features. For tests
+//!   the environment variable `ARCHIPELAGO_TOPOLOGY` sets a synthetic topology (`4x28`: four nodes with 28 CPUs each).
+//! - *Platforms.* The structures work wherever there are 64-bit atomics, and work best on Linux (see
+//!   `docs/platforms.md` in the repository).
 //!
 //! # Features
 //!
-//! No feature is enabled by default. `serde`: maps are serialized as maps. `rayon`: parallel iterators over maps. Three features add a
-//! module of the same name: `cache`, a bounded cache; `ranges`, a map of disjoint ranges; `txn`, transactions over tables of rows.
-//! `durable`: with `txn`, databases in a directory, which survive the process.
+//! No feature is enabled by default. `serde`: maps are serialized as maps. `rayon`: parallel iterators over maps. Three
+//! features add a module of the same name: `cache`, a bounded cache; `ranges`, a map of disjoint ranges; `txn`,
+//! transactions over tables of rows. `durable`: with `txn`, databases in a directory, which survive the process.
 
-// These are modules with glob re-exports instead of `pub use archipelago_index as index`. So the compiler's messages name the paths
-// that users write (`archipelago::index::Map`), and every item has its page in this crate's documentation.
+// These are modules with glob re-exports instead of `pub use archipelago_index as index`. So the compiler's messages
+// name the paths that users write (`archipelago::index::Map`), and every item has its page in this crate's
+// documentation.
 
 /// Concurrent ordered maps. Begin with the [`guide`](index::guide).
 pub mod index {
@@ -107,8 +107,8 @@ pub mod platform {
     pub use archipelago_platform::*;
 }
 
-/// Wrappers that make any sequential structure concurrent: node replication ([`Replicated`]), flat combining ([`Combined`]). Begin with the
-/// [`guide`](replicate::guide).
+/// Wrappers that make any sequential structure concurrent: node replication ([`Replicated`]), flat combining
+/// ([`Combined`]). Begin with the [`guide`](replicate::guide).
 pub mod replicate {
     #[doc(inline)]
     pub use archipelago_replicate::*;

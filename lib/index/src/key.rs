@@ -2,9 +2,9 @@
 //!
 //! An index never compares keys of the user's type. It compares their *encodings*, of which there are two forms:
 //! [`Word`] (a `u64`, for key types with a fixed width of at most eight bytes, except arrays) and [`Bytes`] (a byte
-//! string of any length, for all other key types). The form selects the layout at compile time: words are stored
-//! inline, byte strings with prefix truncation. No key is reserved: 0, `MAX`, the empty string and strings with zero
-//! bytes are ordinary keys.
+//! string of any length, for all other key types). The form selects the layout at compile time: for example, a
+//! `HydraList` stores words inline, and byte strings without their page's common prefix. No key is reserved: 0, `MAX`,
+//! the empty string and strings with zero bytes are ordinary keys.
 //!
 //! # What can be a key
 //! | types | order | form |
@@ -111,10 +111,11 @@ pub type Probe<'a, T> = <<T as Encode>::Form as Form>::Probe<'a>;
 /// Implement `Key` for encodings that are not composed of other keys' encodings. The trait is safe to implement for two
 /// reasons. An index decodes only byte strings that were produced by this type's own `encode`, or by the `encode` of an
 /// [`EncodeAs`]. And its memory safety does not depend on the result of `decode`. So `decode` must accept everything
-/// that any call of `encode` may produce. If `encode` or `decode` panics, the map is as it was before the call, or as
-/// it is after the call.
+/// that any call of `encode` may produce. If `encode` or `decode` panics in an operation on one key, the map is as it
+/// was before the call, or as it is after the call; an operation on several keys may have been carried out in part.
 pub trait Key: Encode + Clone + Send + Sync + 'static {
-    /// The type of keys in scans, which needs no allocation: `u64` for `u64`, `&str` for `String`.
+    /// The type of keys in scans: `u64` for `u64`, `&str` for `String`. Most of these types need no allocation; those
+    /// of a `PathBuf` and of a `Reverse` with a string do.
     type Ref<'a>;
 
     /// Decodes a key that borrows from its encoding.

@@ -1,11 +1,13 @@
 //! A map's limits on memory: on memory that waits for readers, and on all memory.
 //!
 //! The cap on all memory is kept by an *allowance*: a number of bytes that may be requested before the memory is
-//! counted again. The allowance is a quarter of what was left at the last count. Counting reads the counters of all
-//! threads, but is rare with an allowance, and requests of several threads between two counts stay below the cap.
+//! counted again. The allowance is a quarter of what was left at the last count, at most 4 MiB. Counting reads the
+//! counters of all threads, but is rare with an allowance, and requests of several threads between two counts stay
+//! below the cap.
 //!
-//! Pages are allocated in blocks of many pages. Free pages of a block do not count: only memory *in use* counts
-//! ([`Limits::left`](Limits::left)). At the cap, entries that need no new page are still stored.
+//! Pages are allocated in blocks of many pages. For an entry that needs room in pages only, free pages of a block do
+//! not count: only memory *in use* counts ([`Limits::left`](Limits::left)). At the cap, entries that need no new page
+//! and no memory outside pages are still stored.
 
 use crate::backlog::Limit;
 use archipelago_platform::atomic::{AtomicIsize, AtomicU64, Ordering::Relaxed};
@@ -129,7 +131,7 @@ struct Counts {
     settled: AtomicU64,
 }
 
-/// After this many epochs all memory that settling has retired is freed.
+/// After this many epochs all memory that settling has retired can be freed.
 const EPOCHS: u64 = 4;
 
 impl Limits {

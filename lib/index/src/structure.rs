@@ -217,8 +217,8 @@ impl End {
 
 /// A structure for one form of keys, shared by threads. The module's documentation has its contract.
 ///
-/// The trait cannot be implemented without `unsafe`: a map follows the words that its structure returns, and decodes the
-/// keys that the structure shows.
+/// The trait cannot be implemented without `unsafe`: a map follows the words that its structure returns, and decodes
+/// the keys that the structure shows.
 ///
 /// ```compile_fail,E0200
 /// use archipelago::index::map::Structure;
@@ -397,8 +397,8 @@ pub unsafe trait Structure<F: Form>: Send + Sync + Sized + 'static {
     /// memory that a guard of the caller keeps.
     fn settle(&self) {}
 
-    /// Ends background work, and calls `each` once with every word. Returns the payload of a background thread's panic, if one
-    /// has panicked.
+    /// Ends background work, and calls `each` once with every word. Returns the payload of a background thread's panic,
+    /// if such a thread has panicked.
     ///
     /// # Safety
     /// The caller must have exclusive access, and then drops the structure.

@@ -1,8 +1,9 @@
 //! Detection of thin maps. A map is thin if entries have been removed all over it. Then neighbouring pages fit together
 //! into one page, but no page alone is so empty that a removal from it would look for a neighbour to merge with.
 //!
-//! A walk over all pages merges the neighbours. It takes time in proportion to the number of pages. So a walk is due
-//! only when an eighth of the map has changed since the last walk, which is O(1) for each change.
+//! A walk over all pages merges the neighbours. It takes time in proportion to the number of pages. So in a thin map a
+//! walk is due only when, since the last walk, the entries have become fewer by an eighth, or the pages more by an
+//! eighth. This is O(1) for each change.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -14,8 +15,8 @@ pub(crate) struct Thin {
     pages: AtomicUsize,
 }
 
-/// A walk merges neighbours that fit into this fraction of a page together. So after a walk pages are on average fuller
-/// than half of this fraction.
+/// A walk merges neighbours that fit into this fraction of a page together (in a `HydraList`: into three quarters of a
+/// page's slots). So after a walk, pages are on average at least about as full as half of this fraction.
 pub(crate) const WELL: (usize, usize) = (7, 8);
 
 impl Thin {

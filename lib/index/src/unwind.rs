@@ -1,10 +1,11 @@
 //! Unwind safety of maps: which types may cross `catch_unwind`.
 //!
-//! If users' code panics in an operation (a closure, `clone`, `drop`, `encode`), the map is as it was before the call
-//! or as it is after the call, and no lock stays locked. An iterator may end early. So maps, sessions and iterators can
-//! be used after a panic, and implement `UnwindSafe` and `RefUnwindSafe`. Like `Arc` and `BTreeMap` they require unwind
-//! safety of their values, since other threads may have references to the values. They do not require it of keys, since
-//! they store only encodings of keys.
+//! If users' code panics in an operation on one key (a closure, `clone`, `drop`, `encode`), the map is as it was before
+//! the call or as it is after the call. An operation on several keys may have been carried out in part, and an iterator
+//! may end early. In no case does a lock stay locked. So maps, sessions and iterators can be used after a panic, and
+//! implement `UnwindSafe` and `RefUnwindSafe`. Like `Arc` and `BTreeMap` they require unwind safety of their values,
+//! since other threads may have references to the values. They do not require it of keys, since they store only
+//! encodings of keys.
 
 use crate::key::Key;
 use crate::map::{Entries, Entry, ExtractIf, Hold, IntoIter, Kind, Map, Range, Ref, Session, Take};

@@ -1,9 +1,9 @@
 //! Values: a value of any type is one 64-bit word in the index.
 //!
-//! Primitive numbers, `bool`, `char` and `()` are stored in the word itself. A value of any other type is boxed, and
-//! the word is its address. Readers use the box by reference under an RCU guard. So a thread that takes a word out of
-//! an index must retire it ([`retire`]) instead of dropping it. The choice is made at compile time: comparing `TypeId`s
-//! folds to a constant.
+//! Primitive numbers of at most 64 bits, `bool`, `char` and `()` are stored in the word itself. A value of any other
+//! type is boxed, and the word is the address of the box. Whether a type is stored in the word or boxed is decided at
+//! compile time: comparing `TypeId`s folds to a constant. Readers use the box by reference under an RCU guard. So a
+//! thread that takes a word out of an index must retire the word ([`retire`]) instead of dropping its value.
 
 use archipelago_platform::memory::taken_by;
 use archipelago_platform::panics::{FirstPanic, quietly};
@@ -43,8 +43,8 @@ pub(crate) fn into_word<V: 'static>(value: V) -> u64 {
 /// Calls `f` with a reference to the value of `word`.
 ///
 /// # Safety
-/// `word` must have been made by `into_word::<V>`. If it is boxed, it must not be reclaimed yet: the caller owns it or
-/// holds the guard under which it was read.
+/// `word` must have been made by `into_word::<V>`. If the value is boxed, the box must not be reclaimed yet: the caller
+/// owns the word, or holds the guard under which the word was read.
 #[inline]
 pub(crate) unsafe fn with_ref<V: 'static, R>(word: u64, f: impl FnOnce(&V) -> R) -> R {
     if is_inline::<V>() {

@@ -4,7 +4,8 @@
 //! one (see `atomic/model.rs`). The atomics of this crate correct this, at the cost of many more schedules. Therefore a
 //! model is run several times. A *preemption* is a switch to another thread at a point where the current one could go
 //! on. The first run has the schedules that loom chooses, with the full number of preemptions. The next runs have the
-//! correction, with one preemption, two preemptions, and so on, until the limit of schedules is reached.
+//! correction, with one preemption, two preemptions, and so on up to the full number. A run that reaches the limit of
+//! schedules is the last one.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -10,9 +10,9 @@
 //! a single byte, so each byte's value is one that was stored in it. The order among the bytes is not specified, as
 //! among relaxed loads.
 //!
-//! On other targets, and under Miri, loom and sanitizers, which cannot analyze `asm!`, [`Level::Scalar`] loads byte by
-//! byte. It does not load eight bytes at once: racing accesses of different sizes to the same memory are undefined
-//! behaviour, even if both are atomic.
+//! On other targets, and under Miri and loom, which cannot analyze `asm!`, [`Level::Scalar`] loads byte by byte. It
+//! does not load eight bytes at once: racing accesses of different sizes to the same memory are undefined behaviour,
+//! even if both are atomic.
 //!
 //! [`match_bytes`] uses the level that is known at compile time. Choosing a wider level at run time does not pay: a
 //! function with `#[target_feature]` is not inlined into its caller, and the call costs as much as the wider registers

@@ -41,7 +41,8 @@ pub struct Node {
     pub os_id: usize,
     /// The node's CPUs, ascending.
     pub cpus: Vec<CpuId>,
-    /// Memory of the node in bytes: `Some(0)` for a node without memory, `None` if unknown (always, if synthetic).
+    /// Memory of the node in bytes: `Some(0)` for a node without memory, `None` if unknown (for a synthetic topology,
+    /// unless its [`Builder`] was told).
     pub memory_bytes: Option<u64>,
 }
 

@@ -19,7 +19,7 @@ use archipelago_sim::{Client, Config, Machine, Outcome, Placement, Schedule, run
 
 const SCHEDULES: [Schedule; 3] = [Schedule::VirtualTime, Schedule::Random, Schedule::Pct { depth: 3 }];
 
-/// Runs `body` under every kind of schedule with several seeds; `check` checks the final state.
+/// Runs `body` under each of [`SCHEDULES`] with 20 seeds; `check` checks the final state.
 fn everywhere<S>(threads: usize, make: impl Fn() -> S, body: impl Fn(&S, Client), check: impl Fn(S)) {
     everywhere_on("xeon-e5-4620-4s", threads, make, body, check);
 }
@@ -272,7 +272,8 @@ fn transactions_commit_whole_or_not_at_all() {
 }
 
 /// If a function ends with a transaction, an optimizing compiler may reuse the function's frame for the callee. Then an
-/// abort would restore the frame of another function.
+/// abort, which restores the stack of the function as it was at the transaction's begin, would overwrite the frame of
+/// the callee.
 #[test]
 fn a_transaction_that_comes_last_runs_once() {
     static RUNS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);

@@ -103,8 +103,8 @@ impl Graph {
         self.edges[from].push((to, Some((edge, key.to_owned()))));
     }
 
-    /// Returns a cycle as dependencies: the shortest one through one of the first 64 moments on cycles. Successive steps
-    /// of time are merged into one.
+    /// Returns a cycle as dependencies: the shortest one through one of the first 64 moments that are on cycles.
+    /// Successive steps of time are merged into one.
     pub(super) fn shortest_cycle(&self) -> Option<Vec<(Edge, String)>> {
         // Time alone makes no cycle, so each cycle contains a dependency. The search starts at the moments on cycles.
         let component = self.cyclic_components();

@@ -286,8 +286,8 @@ impl Engine {
         self.count_remote(&cost);
         let thread = &mut self.threads[me];
         let done = start + cost.latency + rng::below(&mut thread.rng, self.config.jitter_ps + 1);
-        // A transaction's write leaves its core only after the line has arrived in the core and the transaction has
-        // committed.
+        // A transaction's write leaves its core only after the line has arrived in the core. Until then no other core
+        // gets the line.
         let kept = if thread.tx_depth > 0 && kind == AccessKind::Store { done + 1 } else { 0 };
         let record = &mut self.memory.lines[line as usize];
         record.busy = (start + cost.occupancy).max(kept);
@@ -345,7 +345,8 @@ impl Engine {
         thread.clock = (start + self.costs.l1).max(thread.stores_until.saturating_sub(slack));
     }
 
-    /// Starts fetching a line. Returns [`Step::Go`] when this is done.
+    /// Starts fetching a line, unless the line is contended or in the core's caches already. Returns [`Step::Suspend`]
+    /// if it is not the thread's turn, and [`Step::Go`] otherwise.
     pub(crate) fn prefetch(&mut self, addr: usize) -> Step {
         let me = self.current;
         if self.unwinding || self.threads[me].untimed || !self.timed() {

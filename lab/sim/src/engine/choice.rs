@@ -29,7 +29,8 @@ impl Engine {
         self.schedule(id);
     }
 
-    /// Records that a client did something that may end another client's wait.
+    /// Records that a thread did something that may end another thread's wait. Unless the thread is a daemon, this is
+    /// progress of the run ([`Config::stall_ns`](crate::Config::stall_ns)).
     #[inline]
     pub(crate) fn progress(&mut self, id: usize) {
         self.changes += 1;
@@ -118,7 +119,8 @@ impl Engine {
         host_prefetch(&raw const *thread);
     }
 
-    /// Returns when a run without progress counts as stalled.
+    /// Returns the time at which the run counts as stalled if it makes no progress until then, or at which it reaches
+    /// its limit.
     #[inline]
     pub(super) fn deadline(&self) -> u64 {
         self.limit.min(self.last_progress + self.stall)

@@ -1,7 +1,7 @@
 //! Schedules that look for bugs: random schedules, probabilistic concurrency testing, and schedules of given choices.
 //!
 //! All threads share one clock, which every step advances a little, so that executions and their time stamps agree.
-//! Timers fire when no other thread can run, and sometimes at random.
+//! Timers fire when no other thread can run and, except in schedules of given choices, sometimes at random.
 
 use super::thread::Status;
 use super::{Engine, Outcome};
@@ -9,7 +9,7 @@ use crate::config::Schedule;
 use crate::report::Choice;
 use crate::rng;
 
-/// Before one step in this many, time jumps to the next timer.
+/// On average one in this many switches of threads lets time jump to the next timer first, in random schedules.
 const JUMP: u64 = 64;
 
 /// Picoseconds of a turn of a wait loop in set-up and tear-down, where nothing else takes time.
@@ -59,8 +59,9 @@ impl Engine {
         }
     }
 
-    /// Returns the next choice of the configuration. The first option is the running thread; the choice of another
-    /// thread is a preemption. If the running thread waits or yields, it is the last option.
+    /// Returns the next choice of the configuration. The first option is the running thread, and the choice of another
+    /// thread is a preemption. If the running thread yields, it is the last option. If it waits, it is no option. In
+    /// both cases no choice is a preemption.
     fn next_choice(&mut self) -> usize {
         let me = self.current;
         let yields = std::mem::take(&mut self.threads[me].yields);

@@ -1,8 +1,9 @@
 //! Reports stack overflows of simulated threads, on Linux.
 //!
-//! Below each stack is a page without access rights. `std` recognizes overflows by the guard pages of its own threads,
-//! but does not know those of coroutines. The handler runs on the signal stack that `std` gives every OS thread that it
-//! starts. Without a signal stack the kernel ends the process, as it would without a handler.
+//! Below each stack is a page without access rights. `std` recognizes an overflow by the guard pages of its own
+//! threads, but does not know the guard pages of simulated threads. The handler runs on the signal stack that `std`
+//! gives every OS thread that it starts. Without a signal stack the kernel ends the process, as it would without a
+//! handler.
 
 use core::fmt::Write;
 use std::sync::OnceLock;
@@ -55,8 +56,8 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, _: *mut l
 /// Returns the running thread and the size of its stack, if `addr` is in the guard page of the stack.
 fn overflowed(addr: usize) -> Option<(usize, usize)> {
     let engine = switch::engine()?;
-    // SAFETY: the engine lives while a thread of it runs. The process is about to end, so the thread's interrupted
-    // operation on the engine does not continue.
+    // SAFETY: the engine lives while a thread of it runs. After an overflow the process ends, so the thread's
+    // interrupted operation on the engine does not continue. After another fault, this function has only read.
     unsafe {
         let thread = (*engine).me();
         // A large frame also accesses this page, since frames are probed page by page.

@@ -253,8 +253,8 @@ pub(crate) fn drive(engine: *mut Engine) -> Outcome {
 /// After this many turns in a row in which no unwinding thread has ended, the remaining threads are abandoned.
 const PATIENCE: usize = 1_000;
 
-/// Unwinds every unfinished thread, the main thread last, since clients borrow from its stack. Returns how many
-/// threads had to be abandoned.
+/// Unwinds every unfinished thread. The main thread is the last one, since clients borrow from its stack, unless the
+/// clients do not end: then it unwinds after half of [`PATIENCE`]. Returns how many threads had to be abandoned.
 pub(crate) fn unwind_all(engine: *mut Engine) -> usize {
     // SAFETY: here and below: the engine outlives the run, and no coroutine runs while a reference to the engine lives.
     let threads = unsafe {

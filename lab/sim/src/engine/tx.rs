@@ -117,7 +117,7 @@ pub(crate) enum Cause {
     Capacity,
     /// The program aborted it, with this code.
     Explicit(u8),
-    /// An interrupt of the CPU's timer.
+    /// An interrupt of the CPU's timer, or a stall.
     Interrupt,
     /// The first access to a page.
     Fault,
@@ -155,8 +155,8 @@ pub(crate) struct Tx {
     /// The number of accesses until an abort that a fault has planned. If the transaction ends earlier, it aborts at
     /// its end.
     fuse: Option<u64>,
-    /// The time of the transaction's begin. `tick` is the time of the next timer interrupt, and `bolt` that of the next
-    /// spurious abort.
+    /// The time of the transaction's begin. Below, `tick` is the time of the next timer interrupt, and `bolt` is the
+    /// time of the next spurious abort.
     begun: u64,
     /// A copy of the stack above the caller of the outermost transaction, and the copy's address on the stack, until
     /// the transaction ends.
@@ -345,7 +345,8 @@ impl Engine {
         *here += 1;
     }
 
-    /// Dooms the running thread's transaction if an interrupt has happened since the transaction began.
+    /// Dooms the running thread's transaction if a timer interrupt or a spurious abort has happened since the
+    /// transaction began.
     #[inline]
     fn tx_strike(&mut self) {
         let thread = &self.threads[self.current];

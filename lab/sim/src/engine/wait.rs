@@ -25,8 +25,9 @@ impl Default for Watch {
 const RECHECK: u64 = 20_000_000;
 
 impl Engine {
-    /// Makes one turn of a spin loop. If the turn only loaded, from at most [`WATCHED`] lines, the running thread waits
-    /// until one of these lines changes. Otherwise it yields.
+    /// Makes one turn of a spin loop. If the turn only loaded (in schedules that look for bugs: if the turn changed no
+    /// value), and accessed from one to [`WATCHED`] lines, the running thread waits until one of these lines changes,
+    /// or until the next [recheck](RECHECK). Otherwise it yields.
     pub(crate) fn spin(&mut self) -> Step {
         if self.unwinding {
             return if self.must_unwind() { Step::Unwind } else { Step::Suspend };

@@ -1,4 +1,4 @@
-//! Links between sockets and memory controllers: each serves one line at a time, in the order of requests.
+//! The links between sockets, and the memory controllers: each serves one line at a time, in the order of requests.
 //!
 //! # Invariants
 //! - *Time order.* A request reaches all resources on its way in the instant in which its access is granted. These

@@ -89,9 +89,9 @@ pub fn fence(sequentially_consistent: bool) {
     });
 }
 
-/// Makes one turn of a wait loop. If the turn only loaded, the thread waits until a line that it loaded changes. The
-/// wait lasts at most 20 virtual microseconds, doubled (up to 5 milliseconds) each time that no line has changed, so
-/// that loops which count turns or read a clock continue.
+/// Makes one turn of a wait loop. If the turn only loaded, from at most eight lines, the thread waits until one of
+/// these lines changes. The wait lasts at most 20 virtual microseconds, doubled (up to 5 milliseconds) each time that
+/// no line has changed, so that loops which count turns or read a clock continue. Otherwise the thread yields.
 pub fn spin_hint() {
     let Some(engine) = engine() else { return core::hint::spin_loop() };
     match with(engine, |engine| engine.spin()) {
@@ -122,8 +122,9 @@ pub fn pause(turns: u64) {
     }
 }
 
-/// Announces plain reads of `len` bytes at `addr` that no thread changes. Costs one load per line, one after the other; the
-/// third and later misses of neighbouring lines overlap, if the machine's misses do.
+/// Announces plain reads of `len` bytes at `addr` that no thread changes. Costs one load per line, one after the other.
+/// The third and later misses of neighbouring lines overlap, if misses overlap
+/// ([`Config::overlap`](crate::Config::overlap)).
 pub fn touch(addr: *const (), len: usize) {
     each_line(addr, len, AccessKind::Load);
 }

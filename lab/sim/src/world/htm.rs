@@ -22,8 +22,8 @@ pub fn available() -> bool {
     engine().is_some_and(|engine| with(engine, |engine| engine.machine.transactions.is_some()))
 }
 
-/// Runs `body` as one transaction: afterwards either all of its writes have happened, in one instant, or none. This
-/// includes writes to locals of its callers. The place of the call is the transaction's site in
+/// Runs `body` as one transaction: afterwards either all of its writes have happened, in one instant, or none. On
+/// x86-64 and AArch64 this includes writes to locals of its callers. The place of the call is the transaction's site in
 /// [`Report::tx_sites`](crate::Report::tx_sites).
 ///
 /// # Errors

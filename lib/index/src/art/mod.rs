@@ -6,7 +6,8 @@
 //!
 //! What differs from the papers, and why:
 //! - A node's prefix never changes; the parent's level determines which part of the prefix is used (`node.rs`). The
-//!   authors shorten the prefix in place, which readers must detect. Here a look-up under ROWEX needs no second read.
+//!   authors shorten the prefix in place, which readers must detect. Here a look-up under ROWEX reads no level or
+//!   prefix a second time.
 //! - All byte strings are valid keys, also prefixes of other keys: a node has a *terminal* for the key that ends at
 //!   it. The authors end strings with a zero byte.
 //! - Prefixes are stored whole, so walks and inserts need no leaf to reconstruct one. Look-ups skip them and compare

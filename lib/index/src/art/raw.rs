@@ -1,8 +1,9 @@
 //! The tree itself, a concurrent map from byte strings to words. `Art` and HydraList's search layer are built on it.
 //!
 //! Every operation descends from the root. The root is a Node256 that is never replaced; below it nodes are replaced
-//! by larger and smaller copies. Writers lock the node whose slot they change, and its parent too when they replace
-//! the node. See `node.rs` for the invariants and `sync.rs` for the two write synchronizations.
+//! by larger and smaller copies. Writers lock the node whose slot they change. If they replace this node, they also
+//! lock its parent; if they copy its only remaining child, they also lock the child. See `node.rs` for the invariants
+//! and `sync.rs` for the two write synchronizations.
 //!
 //! Words are opaque here: replacing or removing a word returns it, and the caller then owns it.
 //!

@@ -128,7 +128,8 @@ impl<F: SlotForm> Op<F> {
             What::Take(expected) => tree.remove(key, expected, guard).map_or(Put::Missing, Put::Replaced),
         };
         if self.replica == tree.number() && self.process == fork::generation() {
-            // SAFETY: the thread is in this process, and waits for the answer. The replica's position is locked, so the answer is given once.
+            // SAFETY: the thread is in this process, and waits for the answer. The replica's position is locked, so the
+            // answer is given once.
             unsafe { self.answer.as_ref() }.give(put);
         }
     }
@@ -284,8 +285,8 @@ impl<F: SlotForm> Feed<F> {
         self.lanes.iter().for_each(|lane| lane.freshen(tree, guard));
     }
 
-    /// Logs a change of a key, and applies it to the replica `here`. Other replicas apply it when they are next read.
-    /// If the operation would change nothing, it is not logged.
+    /// Logs a change of a key, and applies it to the replica `here`. Other replicas apply the change when they are next
+    /// read, or when the log fills. A conditional operation that is found to change nothing is not logged.
     pub(super) fn change<P: Policy>(
         &self,
         (trees, here): (&[Tree<F, P>], usize),
@@ -336,9 +337,9 @@ impl<F: SlotForm> Feed<F> {
         self.lanes.iter().for_each(|lane| lane.help(trees, guard));
     }
 
-    /// Returns whether a replica has applied every operation that any replica has applied. Otherwise it may contain
-    /// words that another thread has got as answers. After [`settle`](Self::settle), this is so only in a child process,
-    /// if the thread that was replaying does not exist in it.
+    /// Returns whether a replica has applied every operation that any replica has applied. Otherwise the replica may
+    /// contain words that another thread has got as answers. After [`settle`](Self::settle), the result is `false` only
+    /// in a child process, if the thread that was replaying does not exist in this process.
     pub(super) fn is_level<P: Policy>(&self, tree: &Tree<F, P>) -> bool {
         self.lanes.iter().all(|lane| lane.log.local_tail(tree.number()) >= lane.log.completed())
     }

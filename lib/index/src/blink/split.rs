@@ -11,7 +11,7 @@ use crate::points;
 use archipelago_platform::hint::point;
 use archipelago_sync::rcu::Guard;
 
-/// A split whose new page is not yet linked in the level above.
+/// A split whose new pages are not yet linked in the level above. (With long keys, a split may make several pages.)
 pub(super) struct Split<'g, F: SlotForm, P: Policy> {
     piece: Piece<F>,
     cuts: Vec<usize>,

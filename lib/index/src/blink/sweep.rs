@@ -7,8 +7,8 @@
 //! is underfull.
 //!
 //! [`sweep`](Tree::sweep) makes one whole walk; `structure.rs` repeats it while this frees memory. In addition, each
-//! merge advances the current walk by [`STEPS`] pages, or begins a walk if half of an arena's memory is free. So walks
-//! proceed as long as pages are merged, at a bounded cost for each merge.
+//! removal that balances an underfull leaf advances the current walk by [`STEPS`] pages, or begins a walk if half of an
+//! arena's memory is free. So walks proceed as long as leaves are balanced, at a bounded cost for each of them.
 //!
 //! A page is replaced under the same latches as in a merge: its parent's, its left neighbour's, and its own. With
 //! coarse latches ([`Policy::FINEST`]) the left neighbour of a parent's first child may be covered by a latch that
@@ -25,7 +25,7 @@ use archipelago_platform::memory::{BlockArena, Sparse};
 use archipelago_sync::rcu::{Domain, Guard};
 use core::ptr::NonNull;
 
-/// The number of pages that each merge examines.
+/// The number of pages that each removal that balances a leaf examines.
 const STEPS: usize = 8;
 
 /// The number of pages that are examined under one guard.
@@ -43,7 +43,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
     /// Whether sweeps can latch the pages that they replace.
     const IS_SWEPT: bool = P::FINEST == 0;
 
-    /// Advances the current walk after a merge, as the module's documentation describes. The caller holds no latch.
+    /// Advances the current walk after a leaf was balanced, as the module's documentation describes. The caller holds
+    /// no latch.
     pub(super) fn sweep_in_passing(&self, guard: &Guard<'_>) {
         // If the lock is held, the thread skips the sweep: the holder may be this thread, in a destructor.
         let Ok(mut at) = self.sweeping.try_lock() else { return };

@@ -21,6 +21,7 @@
 //! | `core`, `scan`, `structure` | operations, under the public interface of [`Map`] |
 //! | `heat`, `door` | detection of contended chunks, and waiting before them |
 //! | `reshape`, `held`, `waste` | splits, merges, scattering |
+//! | `sweep` | compaction of the memory of chunks after removals |
 //! | `index`, `tree`, `towers` | the interface of indexes; the B+tree's inner levels; the skip list's towers |
 //! | `size` | the sizes of pages: the maps' own, and the paper's |
 //!

@@ -31,7 +31,8 @@ use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::Version;
 
 impl<F: ChunkForm, I: Index<F>> Core<F, I> {
-    /// A chunk whose parts were emptied into it is split if it then has more than this many entries.
+    /// If a chunk in which there is no room has more than this many entries, parts included, it is split, or its
+    /// entries are spread. Otherwise its parts are emptied into it.
     const FILL: usize = I::Size::SLOTS * 3 / 4;
     /// If two neighbouring chunks have more than this many entries together, their entries are distributed over three
     /// chunks.

@@ -1,8 +1,8 @@
 //! Walks over entries, and the ends of the map.
 //!
-//! A scan copies a chunk, proves (validates) the whole copy, shows its entries, and continues, by the index, at the
-//! *key* at which the chunk's range ended. So splits and merges between two chunks neither hide an entry nor show one
-//! twice.
+//! A scan copies a chunk, proves (validates) the whole copy, shows its entries, and continues at the *key* at which the
+//! chunk's range ended: in the next chunk if this chunk still begins at the key, otherwise by the index. So splits and
+//! merges between two chunks neither hide an entry nor show one twice.
 
 use super::change::{Removed, take_out};
 use super::chunk::{Chunk, sort};

@@ -20,7 +20,7 @@ impl Entry {
 
 /// The arrays of which pages consist. The size is a compile-time parameter, so that each size has its own code.
 pub trait Size: Copy + Send + Sync + 'static {
-    /// A chunk's tags: a byte for each entry, and one more.
+    /// A chunk's tags: a byte for each entry, and at least one more.
     type Tags: Array<Word>;
     /// A chunk's entries.
     type Entries: Array<Entry>;

@@ -65,8 +65,8 @@ unsafe impl<S: Size> Page for Inner<S> {
 }
 
 impl<S: Size> Inner<S> {
-    /// A node is merged with a neighbour if it has less than `FEW` separators, and the two have at most `WELL`
-    /// separators together.
+    /// A node is merged with a neighbour if it has less than `FEW` separators, and the merged node has at most `WELL`
+    /// separators.
     const FEW: usize = S::KEYS / 4;
     const WELL: usize = S::KEYS * 3 / 4;
 

@@ -24,9 +24,9 @@ pub enum Maintainers {
     #[default]
     Background,
     /// Client threads, during their operations: the map has no thread. (In an idle map the last removed memory is freed
-    /// by one thread of the process, which all such maps share, and which starts when it is first needed. Pages that were
-    /// merged away in the last rounds of maintenance, up to three twentieths of all pages, stay until further changes or
-    /// [`sync`](crate::Map::sync).)
+    /// by one thread of the process, which all such maps share, and which starts when it is first needed. Pages that
+    /// were merged away in the last rounds of maintenance, up to three twentieths of all pages, stay until further
+    /// changes or [`sync`](crate::Map::sync).)
     Clients,
 }
 

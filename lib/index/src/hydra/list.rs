@@ -197,7 +197,8 @@ impl<F: HydraForm> Core<F> {
         if page.lock().validate(version) { Ok(found) } else { Err(Changed) }
     }
 
-    /// Looks a key up as [`get`](Self::get) does, from a page that may not be the right one, or is changing.
+    /// Looks a key up as [`get_in_list`](Self::get_in_list) does, from a page that may not be the right one, or is
+    /// changing.
     #[inline(never)]
     fn get_farther(&self, guard: &Guard<'_>, from: &F::Page, key: F::Probe<'_>, tag: u8) -> Option<u64> {
         let mut page = from;
@@ -357,7 +358,7 @@ impl<F: HydraForm> Core<F> {
         next.lock().validate(version).then_some(entry)
     }
 
-    /// Finds an entry as [`ceiling`](Self::ceiling) does, by a scan of one entry.
+    /// Finds an entry as [`ceiling_in_list`](Self::ceiling_in_list) does, by a scan of one entry.
     #[cold]
     #[inline(never)]
     fn ceiling_farther<R>(

@@ -82,7 +82,8 @@ impl<F: HydraForm> Core<F> {
         if drained == 0 && !self.waits_for_rounds(combiner) {
             return;
         }
-        // Each page is counted once and discounted once, also pages that were linked in at one anchor one after the other.
+        // Each page is counted once and discounted once, also if several pages were linked in at one anchor, one after
+        // the other.
         combiner.anchors += ops.iter().filter(|op| op.kind == OpKind::Insert).count();
         combiner.round += 1;
         let (log, delayed) = MergedLog::new(combiner.round, ops, core::mem::take(&mut combiner.delayed));

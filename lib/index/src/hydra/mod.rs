@@ -48,7 +48,7 @@ pub use stats::MaintenanceStats;
 use page::PageForm;
 use snapshot::SearchForm;
 
-/// A form of keys for which both layers have a layout. Both forms implement it.
+/// A form of keys for which both layers have a layout. The two forms, words and byte strings, implement this trait.
 pub trait HydraForm: PageForm + SearchForm {}
 
 impl<F: PageForm + SearchForm> HydraForm for F {}

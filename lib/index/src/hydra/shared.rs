@@ -35,7 +35,7 @@ pub struct Core<F: HydraForm> {
     pub(super) maintenance: Maintenance<F>,
     pub(super) config: Config,
     pub(super) limits: Limits,
-    /// A reference for background threads, which keep the core alive while they run.
+    /// A reference for background threads, which keep the core alive only while they work.
     pub(super) this: Weak<Self>,
     head: PagePtr<F>,
     /// The arenas, one per NUMA node, in node order. They are boxed, so that retired pages can refer to them by

@@ -3,10 +3,11 @@
 //! A search layer lags behind the list, and all pages that it lacks may be adjacent. Two examples: ascending keys
 //! append pages that are all behind the layer's last anchor (a page's lowest possible key); and pages that `pop_last`
 //! has emptied are merged away, and forward one to the other. A walk from the layer's answer would pass all of them, in
-//! time proportional to the map. So the thread that makes a change of the list adds a shortcut for it at once, with a
-//! probability of one in [`ONE_IN`], and a walk uses shortcuts after [`PATIENCE`] steps. As in a skip list, runs of
-//! pages without shortcuts are short: `ONE_IN` on average, and longer than `r` with a probability of `(1 - 1 /
-//! ONE_IN)^r`, however far the layer lags and even if it is never updated.
+//! time proportional to the map. So the thread that makes a change of the list adds a shortcut for it at once: always
+//! if it splits a page to which its walk took more than one step, and otherwise with a probability of one in
+//! [`ONE_IN`]. A walk uses shortcuts after [`PATIENCE`] steps. As in a skip list, runs of pages without shortcuts are
+//! short: at most `ONE_IN` on average, and longer than `r` with a probability of at most `(1 - 1 / ONE_IN)^r`, however
+//! far the layer lags and even if it is never updated.
 //!
 //! **Exact.** A shortcut to a page is added while the page cannot become obsolete, since the lock of the previous page
 //! or its own is held. The thread that makes the page obsolete removes the shortcut, under the page's lock, before

@@ -24,7 +24,7 @@ pub trait Width: 'static {
 /// A fixed width of `N` bytes, 0 to 8.
 pub enum Fixed<const N: u32> {}
 
-/// A width of more than eight bytes, or a variable width.
+/// A width of more than eight bytes, a variable width, or the width of an array.
 pub enum Wide {}
 
 impl Width for Wide {

@@ -17,10 +17,10 @@ const MOST_TAKEN: usize = 2048;
 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
     /// Inserts or replaces every entry; of entries with equal keys the last one stays. Entries are sorted in batches of
-    /// about 2,000, and inserted page by page. In a `HydraList` and a `BLinkTree`, a run of ascending keys costs one
-    /// search per 64 entries. Each other entry of the run costs O(1) amortized, since it is stored in the page of the
-    /// previous entry or in one near it. Entries whose keys are far apart even after sorting, and entries of the other
-    /// maps, cost as much as with `insert`.
+    /// about 2,000 (the first batches are smaller), and inserted in the order of their keys. In a `HydraList` and a
+    /// `BLinkTree`, a run of ascending keys costs one search per 64 entries. Each other entry of the run costs O(1)
+    /// amortized, since it is stored in the page of the previous entry or in one near it. Entries whose keys are far
+    /// apart even after sorting, and entries of the other maps, cost as much as with `insert`.
     ///
     /// `entries` is advanced outside any critical section, up to about 2,000 entries ahead of the inserted ones. If
     /// advancing it panics, the entries that it returned before are inserted before the panic continues.

@@ -218,7 +218,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     ///
     /// The scan holds no lock. It visits no key twice, and visits every key that is in the map throughout the call, up
     /// to the limit. It may or may not visit entries that are inserted or removed meanwhile. Each visited entry was in
-    /// the map at some moment during the call. Memory reclamation waits while `visit` runs.
+    /// the map at some moment during the call. Memory reclamation waits until the scan ends.
     pub fn scan<Q>(&self, from: &Q, limit: usize, mut visit: impl FnMut(K::Ref<'_>, &V)) -> usize
     where
         K: Borrow<Q>,

@@ -94,13 +94,13 @@ pub(crate) type CoreOf<S, K> = <FormOf<K> as Form>::Core<S>;
 /// map.insert(7, 42);
 /// ```
 ///
-/// Values of primitive number types are stored in the map's own words. Other values are boxed, and read by reference
-/// under a guard. They need not be `Clone`: each method that returns a clone has a counterpart that returns a reference
-/// ([`Ref`], [`Entry`]).
+/// Numbers of at most 64 bits, `bool`, `char` and `()` are stored in the map's own words. Other values are boxed, and
+/// read by reference under a guard. They need not be `Clone`: each method that returns a clone has a counterpart that
+/// returns a reference ([`Ref`], [`Entry`]).
 ///
 /// Two maps share no data. Dropping a map ends its background threads and drops every entry. Values that were removed
-/// or replaced before are dropped at some time after the last reader has ended, by any thread that uses the map. If
-/// such a drop panics, the panic hook reports the panic, which is not propagated.
+/// or replaced before are dropped at some time after the last reader has ended, by any thread that uses the map, or by
+/// a background thread. If such a drop panics, the panic hook reports the panic, which is not propagated.
 pub struct Map<S: Kind, K: Key, V: Send + Sync + 'static> {
     core: OnceLock<Arc<CoreOf<S, K>>>,
     /// `None` means the defaults.
@@ -112,7 +112,8 @@ pub struct Map<S: Kind, K: Key, V: Send + Sync + 'static> {
 
 impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// The length of the longest key that can be stored, in bytes of its encoding (a string is its own encoding). It is
-    /// `usize::MAX` for all maps except [`BLinkTree`](crate::BLinkTree) and, with byte strings, [`Art`](crate::Art). A look-up of a longer key finds nothing.
+    /// `usize::MAX` for all maps except [`BLinkTree`](crate::BLinkTree) and, with byte strings, [`Art`](crate::Art). A
+    /// look-up of a longer key finds nothing.
     pub const LONGEST_KEY: usize = <CoreOf<S, K> as Structure<FormOf<K>>>::LONGEST_KEY;
 
     /// Returns whether a key is too long to be stored.

@@ -103,8 +103,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         self.hold.enter(self.core)
     }
 
-    /// Begins an operation that may remove or replace a value. If the thread is in no other guard, the call waits while
-    /// the garbage exceeds the limit.
+    /// Begins an operation that may remove or replace a value. If the map has a limit with `OnBacklog::Wait`, and the
+    /// thread is in no other guard, the call waits while the garbage exceeds the limit.
     #[inline]
     pub(super) fn enter_to_store(&self) -> Guard<'m> {
         self.core.limits().backlog.admit(self.core.domain());

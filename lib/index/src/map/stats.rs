@@ -45,8 +45,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// removed or replaced memory that waits for readers. Some objects have boxes of their own: an `Art`'s nodes and
     /// leaves, values that are not numbers, keys in Eunomia's maps, and long keys and the bounds of pages in a
     /// `HydraList`. They count with the memory that the global allocator uses for them, which is measured once for each
-    /// size. The result is within 10 % of the resident memory that the operating system reports. It does not include
-    /// memory that values own elsewhere, and a few words for each thread. O(threads).
+    /// size. The result is within 10 % of the resident memory that the operating system reports. It includes neither
+    /// memory that values own elsewhere, nor a few words for each thread. O(threads).
     pub fn bytes(&self) -> usize {
         self.stats().bytes
     }

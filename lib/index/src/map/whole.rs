@@ -188,8 +188,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Drop for Map<S, K, V> {
     fn drop(&mut self) {
         let Some(core) = self.core.get() else { return };
         let mut values = DropAll::default();
-        // SAFETY: no other thread uses the map (sessions borrow it), so each word is owned here, and shown once. The structure
-        // is dropped with the map.
+        // SAFETY: no other thread uses the map (sessions borrow it), so each word is owned here, and shown once. The
+        // structure is dropped with the map.
         let panicked = unsafe { core.dismantle(|word| values.drop_word::<V>(word)) };
         drop(values);
         // A panic in `dismantle` is a bug of this crate, which the panic hook has reported. During another panic it

@@ -63,7 +63,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     /// old value.
     ///
     /// # Panics
-    /// If the key is longer than [`LONGEST_KEY`](Map::LONGEST_KEY). All methods that store panic under this condition.
+    /// If the key is longer than [`LONGEST_KEY`](Map::LONGEST_KEY). All methods that may insert panic under this
+    /// condition, except the `try_` methods, which refuse the key.
     #[inline]
     pub fn upsert<Q: EncodeAs<K> + ?Sized>(&self, key: &Q, value: V) -> bool {
         let guard = self.enter_to_store();

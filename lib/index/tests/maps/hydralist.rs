@@ -26,7 +26,7 @@ variant!(words_on_two_nodes, u64, Builder::default().topology(Topology::syntheti
 variant!(bytes_on_four_nodes, Vec<u8>, Builder::default().topology(Topology::synthetic(4, 2)).build());
 variant!(words_on_eight_nodes, u64, Builder::default().topology(Topology::synthetic(8, 1)).build());
 
-/// Makes a map whose search layer never receives a change, so that every search walks from the first page.
+/// Makes a map whose search layer never receives a change, so that every search begins at the first page.
 fn stale<K: archipelago_index::Key, V: Send + Sync + 'static>() -> HydraList<K, V> {
     let map = HydraList::new();
     map.pause_maintenance(true);

@@ -1,7 +1,8 @@
-//! `EunoBTree` on machines whose hardware transactions never abort, sometimes abort, always abort, or abort when they
-//! write too much. There are runs in which changes are transactions, runs in which walks (the ways down to a chunk) are
-//! transactions, too, and runs with version locks. Meanwhile chunks (the leaves) are split, merged, scattered (new keys
-//! go to several parts of a chunk) and joined again. Each history is checked, and each map at its end.
+//! `EunoBTree` and `EunoSkipList` on machines whose hardware transactions never abort, sometimes abort, always abort,
+//! or abort when they write too much. There are runs in which changes are transactions, runs in which walks (the ways
+//! down to a chunk) are transactions, too, and runs with version locks. Meanwhile chunks (the leaves) are split,
+//! merged, scattered (new keys go to several parts of a chunk) and joined again. Each history is checked, and each map
+//! at its end.
 
 use super::Shared;
 use archipelago_check::history::Recorder;

@@ -73,8 +73,8 @@ fn a_split_whose_node_is_split_meanwhile() {
     stalled_at((points::DOWN, 2), make, slow, quick, check);
 }
 
-/// A thread has merged the root's last two children, and has not locked the remaining one yet. Then another thread splits
-/// a chunk below it, so the first thread finds it changed.
+/// A thread has merged the root's last two children, and has not locked the remaining child yet. Then another thread
+/// splits a chunk below this child, so the first thread finds the child changed.
 #[test]
 fn a_root_whose_only_child_changes_meanwhile() {
     let make = || tree((0..150 * FULL).map(|number| 100 * number));

@@ -1,5 +1,5 @@
-//! `BLinkTree` with keys of every form, in pages so small that a few keys make a tree: words, byte strings, and
-//! composites of them. Keys that are longer than the longest allowed are refused and change nothing.
+//! `BLinkTree` with keys of every form: words, byte strings, and composites of them. The pages are so small that a few
+//! keys need several levels. Keys that are longer than the longest allowed are refused and change nothing.
 
 use archipelago_index::blink::{Dense, LogFed, Pages, Policy};
 use archipelago_index::map::Refused;
@@ -16,8 +16,8 @@ fn number(n: u64) -> u64 {
     (x ^ x >> 31) >> (n % 63)
 }
 
-/// Returns byte strings. Most are short and consist of the bytes that matter for escaping, so many are prefixes of
-/// others. Some are long.
+/// Returns byte strings. Most are short and consist of few different bytes, among them 0 and 0xFF, which escaping uses.
+/// So many are prefixes of others. Some are long.
 fn bytes(n: u64) -> Vec<u8> {
     let alphabet = [0, 1, 0xFE, 0xFF, b'a'];
     let one = |at: u64| alphabet[(number(n ^ at << 40) % 5) as usize];
@@ -108,8 +108,8 @@ fn keys_of_parts() {
     hold(&[], |n| Account { country: text(n % 9), kind: Some(n as u16 % 3), number: Reverse(number(n)) });
 }
 
-/// Tests byte strings in replicas that are fed from a log. The same keys are refused as in a single tree, and every
-/// replica has the same entries.
+/// Tests byte strings in replicas that are fed from a log. Refused keys change nothing, and every replica has the same
+/// entries.
 #[test]
 fn byte_strings_from_a_log() {
     type Tree = BLinkTree<Vec<u8>, usize, LogFed<Dense<Pages<512>>>>;

@@ -129,8 +129,8 @@ fn a_key_that_is_too_long_is_an_error() {
     tree.check_invariants();
 }
 
-/// All methods that store a key that is too long, except the `try_` ones, panic, change nothing, and drop the value
-/// once.
+/// All methods that store a key that is too long, except the `try_` ones, panic, store nothing under the key, and drop
+/// the value once. (`extend` stores its other entries.)
 #[test]
 fn storing_a_key_that_is_too_long_panics() {
     type Tree = BLinkTree<String, Counted, Pages<512>>;

@@ -112,8 +112,8 @@ impl OrderedClock {
     /// uncertainty has passed, some hundreds of nanoseconds after `stamp` was taken.
     ///
     /// # Panics
-    /// If a hardware clock's `stamp` is within the uncertainty of `u64::MAX`, or a logical clock's is in the upper half of
-    /// the numbers. No clock returns such a stamp.
+    /// If a hardware clock's `stamp` is within the uncertainty of `u64::MAX`, or a logical clock's `stamp` is in the
+    /// upper half of the numbers. No clock returns such a stamp.
     #[inline]
     pub fn new_after(&self, stamp: u64) -> u64 {
         match &self.source {

@@ -13,9 +13,9 @@
 //! were all moved is as small as one that never had more blocks.
 //!
 //! One lock protects an arena. An index allocates once in tens of inserts, and the lock is held for some tens of
-//! instructions. Chunks are found by binary search in an array of addresses, lists are doubly linked, and no system
-//! call is made under the lock. Growing has a second lock. So threads that run out of blocks at the same time map one
-//! chunk and not one each, and other threads can free blocks in the meantime.
+//! instructions. Chunks are found by binary search in an array of addresses, lists are doubly linked, and no chunk is
+//! mapped or unmapped under the lock. Growing has a second lock. So threads that run out of blocks at the same time map
+//! one chunk and not one each, and other threads can free blocks in the meantime.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -68,7 +68,7 @@ struct State {
     closed_live: usize,
 }
 
-/// The number of bytes by which an arena may exceed the limit of [`Sparse`] before it counts as sparse.
+/// The number of bytes by which an arena may exceed the limit that [`Sparse`] states before it counts as sparse.
 const SLACK: usize = 8 << 10;
 
 /// While blocks are moved, an arena may grow by its size divided by this number (and to the next chunk).
@@ -132,7 +132,7 @@ impl BlockArena {
         self.grow()
     }
 
-    /// Frees a block. Logarithmic time in the number of chunks.
+    /// Frees a block. Logarithmic time in the number of chunks; linear time if the memory of a chunk is returned.
     ///
     /// # Safety
     /// `block` came from [`alloc`](Self::alloc) of this arena, was not freed since, and no thread uses its memory any
@@ -153,7 +153,7 @@ impl BlockArena {
     /// their live blocks must fit in the free blocks of the other chunks plus an eighth of the arena. But it closes at
     /// least one. So moving adds little to the arena's size, however late the old blocks are freed.
     ///
-    /// Linear time in the number of chunks.
+    /// Time O(n log n) in the number of chunks; constant time if no chunk is closed.
     pub fn close_sparse(&self, sparse: Sparse) -> usize {
         let (closed, released) = self.state().close_sparse(sparse, self.block.size());
         // The memory is returned to the system here, after the lock was released.

@@ -1,10 +1,11 @@
 //! Thread slots: a small dense index for every live thread, so that per-thread state can be stored in an array.
 //!
 //! The index is the smallest one that no live thread has. A thread takes it when it first asks for its slot, and gives
-//! it back at its end, as late as the platform permits (see `end.rs`). On Unix this is after the destructors of all
-//! thread-locals. So an object in a thread-local (a session, a guard) keeps the slot with which it was made until it is
-//! dropped. Each further request is one thread-local read: the slot is stored in a `const` thread-local without a
-//! destructor, which is readable until the very end of the thread.
+//! it back at its end, as late as the platform permits (see `end.rs`). With glibc and on macOS, this is after the
+//! destructors of all thread-locals; with musl, it is in the third round of destructors. So an object in a thread-local
+//! (a session, a guard) keeps the slot with which it was made until it is dropped. Each further request is one
+//! thread-local read: the slot is stored in a `const` thread-local without a destructor, which is readable until the
+//! very end of the thread.
 //!
 //! *Late requests.* The slot may be requested after the index was given back: on platforms without such a late moment,
 //! and by code that runs even later (destructors of a C library's keys). Such a thread takes an index again. The index
@@ -23,8 +24,9 @@ use core::cell::Cell;
 pub struct ThreadSlot {
     /// Dense index: the smallest one that no live thread had when this thread first requested its slot.
     pub index: usize,
-    /// NUMA node index (see [`topology`](crate::topology)), 0 on one-node machines. Updated by the first call of
-    /// [`slot`], by [`pin_current`](super::pin_current) and [`bind_current`](super::bind_current), and by calls of
+    /// NUMA node index in [`Topology::current`](crate::topology::Topology::current), 0 on one-node machines. Updated by
+    /// the first call of [`slot`], by [`pin_current`](super::pin_current), and, for this topology, by
+    /// [`bind_current`](super::bind_current) and by
     /// [`Topology::node_of_current`](crate::topology::Topology::node_of_current).
     pub node: usize,
 }

@@ -50,8 +50,9 @@ impl Topology {
         MACHINE.get_or_init(Topology::from_os)
     }
 
-    /// Reads the machine's topology, restricted to the CPUs that threads of the process may use. If the operating system
-    /// does not describe it, returns one node with [`available_parallelism`](std::thread::available_parallelism) CPUs.
+    /// Reads the machine's topology, restricted to the CPUs that threads of the process may use. If the operating
+    /// system does not describe the topology, returns one node with
+    /// [`available_parallelism`](std::thread::available_parallelism) CPUs.
     pub fn from_os() -> Topology {
         #[cfg(all(target_os = "linux", not(loom)))]
         if !cfg!(miri)
@@ -139,8 +140,8 @@ fn recent_cpu() -> CpuId {
     })
 }
 
-/// Returns the number of the machine's CPUs, whether this process may use them or not; 1 if the operating system does not
-/// report it.
+/// Returns the number of the machine's CPUs, whether this process may use them or not; 1 if the operating system does
+/// not report the number.
 #[cfg(not(loom))]
 pub(crate) fn online_cpus() -> usize {
     #[cfg(all(target_os = "linux", not(miri)))]

@@ -26,8 +26,8 @@ pub(crate) const SLOTS: usize = 47;
 /// The bits of a tag mask that represent slots.
 const SLOT_MASK: u64 = (1 << SLOTS) - 1;
 
-/// The number of entries below which a page is underfull. Two pages are merged if they have at most half a page
-/// together.
+/// The number of entries below which a page is underfull. After a removal two pages are merged if they have at most
+/// half a page together (compaction merges pages with up to `MOST` entries).
 const UNDERFULL: usize = SLOTS / 4;
 
 /// The page, as the module's documentation describes it.

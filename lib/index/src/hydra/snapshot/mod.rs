@@ -140,8 +140,9 @@ impl<F: SearchForm, P: Target> Snapshot<F, P> {
         self.index.jump(probe)
     }
 
-    /// Returns the page of the greatest anchor below `bound`, or of an anchor a little further left. If there is no such
-    /// anchor, it is the head page. Without a bound it is the page of the greatest anchor. The bound is not the least key.
+    /// Returns the page of the greatest anchor below `bound`, or of an anchor a little further left. If there is no
+    /// such anchor, returns the head page. Without a bound, returns the page of the greatest anchor. The bound is not
+    /// the least key.
     pub fn jump_below(&self, bound: Option<F::Probe<'_>>) -> P {
         self.index.jump_below(bound)
     }

@@ -6,7 +6,7 @@
 //! have the same order as the strings: where the seven bytes are equal, a string that ends earlier has the smaller
 //! count. So trailing zero bytes are not ambiguous. The count 8, *continues*, is the greatest. If two anchors have the
 //! same word with a count below 8, they are equal strings. All anchors with the same continuing word are in one child.
-//! The child is a node, or a *tail* if it has only one anchor.
+//! The child is a *tail* if it has only one anchor, of which at most seven more bytes are left, and otherwise a node.
 //!
 //! Each word has a *slot*, which contains the anchor's page or the child's number. A search for the predecessor needs
 //! one descent and no backtracking. During the descent it remembers in `floor` the slot just before the path. The
@@ -371,7 +371,7 @@ impl<P: Target> AnchorIndex<Bytes, P> for Trie<P> {
     }
 
     /// Calls `each` with pages from the following slots of the same node. Slots with nodes of their own are skipped. If
-    /// anchors share few bytes, nearly no slot has a node.
+    /// anchors share few bytes, nearly no slot has a node: bounds of pages are then short, too.
     fn followers(&self, probe: &[u8], count: usize, mut each: impl FnMut(P)) {
         let mut descent = self.descent(probe);
         // SAFETY: the scalar counter needs no processor feature.

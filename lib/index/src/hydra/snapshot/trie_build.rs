@@ -24,7 +24,7 @@ impl<P: Target> Trie<P> {
     /// Fills an empty trie with `len` anchors, which must be ascending and distinct.
     ///
     /// # Panics
-    /// If there are 2^31 anchors, or more than 4 GiB of text after common prefixes are shared.
+    /// If there are 2^31 anchors or more, or 4 GiB of text or more after common prefixes are shared.
     pub(super) fn build<'a>(&mut self, head: P, len: usize, anchor: impl Fn(usize) -> (&'a [u8], P)) {
         assert!(len < TAIL as usize, "a snapshot holds fewer than 2^31 anchors");
         (self.head, self.len) = (Some(head), len);

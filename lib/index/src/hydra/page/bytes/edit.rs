@@ -12,8 +12,9 @@ use crate::search::{chunk, common};
 use archipelago_platform::atomic::Ordering::*;
 use archipelago_platform::hint;
 
-/// A page is underfull if it has less than `UNDERFULL` entries and uses less than `UNDERFULL_WORDS` words; two
-/// pages are merged if together they have at most twice these numbers.
+/// A page is underfull if it has less than `UNDERFULL` entries and uses less than `UNDERFULL_WORDS` words. After a
+/// removal two pages are merged if together they have at most twice these numbers. (Compaction merges pages with up to
+/// `MOST` entries in up to seven eighths of the words.)
 pub(super) const UNDERFULL: usize = SLOTS / 4;
 pub(super) const UNDERFULL_WORDS: usize = WORDS * 3 / 8;
 
