@@ -486,7 +486,7 @@ fn measuring(child: &mut std::process::Child) {
 
 /// Waits until a measurement reports a run after its first, which is then complete. Returns its further lines.
 #[cfg(unix)]
-fn measured(child: &mut std::process::Child) -> impl Iterator<Item = String> {
+fn second_run(child: &mut std::process::Child) -> impl Iterator<Item = String> {
     use std::io::{BufRead, BufReader};
 
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
@@ -636,7 +636,7 @@ fn pages_fit_phones_and_nights() {
 fn every_measurement_can_be_interrupted() {
     let children = MEASUREMENTS.map(endless);
     for (measurement, mut child) in MEASUREMENTS.into_iter().zip(children) {
-        let _said = measured(&mut child);
+        let _said = second_run(&mut child);
         signal(&child, "INT");
         let output = child.wait_with_output().unwrap();
         let table = String::from_utf8(output.stdout).unwrap();
