@@ -486,7 +486,7 @@ fn measuring(child: &mut std::process::Child) {
 
 /// Waits until a measurement reports a run after its first, which is then complete. Returns its further lines.
 #[cfg(unix)]
-fn second_run(child: &mut std::process::Child) -> impl Iterator<Item = String> {
+fn second_run(child: &mut std::process::Child) -> impl Iterator<Item = String> + use<> {
     use std::io::{BufRead, BufReader};
 
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
