@@ -484,6 +484,17 @@ fn measuring(child: &mut std::process::Child) {
     child.stderr.as_mut().unwrap().read_exact(&mut said).unwrap();
 }
 
+/// Waits until a measurement reports a run after its first, which is then complete. Returns its further lines.
+#[cfg(unix)]
+fn second_run(child: &mut std::process::Child) -> impl Iterator<Item = String> + use<> {
+    use std::io::{BufRead, BufReader};
+
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let run = |line: &str| line.split("run ").nth(1)?.split(':').next()?.parse::<u64>().ok();
+    assert!(lines.any(|line| run(&line).is_some_and(|run| run > 1)), "it has ended");
+    lines
+}
+
 /// The signals that supervisors send end a measurement, as Ctrl-C does.
 #[cfg(unix)]
 #[test]
@@ -623,16 +634,10 @@ fn pages_fit_phones_and_nights() {
 #[cfg(unix)]
 #[test]
 fn every_measurement_can_be_interrupted() {
-    let start = |measurement: &'static str| {
-        let args = measurement.split(' ').chain(["--threads", "1", "--runs", "1_000_000"]);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_archipelago"));
-        (measurement, command.args(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
-    };
-    let children: Vec<_> = MEASUREMENTS.into_iter().map(start).collect();
-    // The sleep is long enough for all of the measurements to have begun.
-    std::thread::sleep(std::time::Duration::from_secs(3));
-    for (measurement, child) in children {
-        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let children = MEASUREMENTS.map(endless);
+    for (measurement, mut child) in MEASUREMENTS.into_iter().zip(children) {
+        let _said = second_run(&mut child);
+        signal(&child, "INT");
         let output = child.wait_with_output().unwrap();
         let table = String::from_utf8(output.stdout).unwrap();
         assert_eq!(output.status.code(), Some(130), "{measurement}: {table}");

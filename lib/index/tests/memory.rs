@@ -251,6 +251,7 @@ fn ten_thousand_maps() {
         assert_eq!(map.maintenance_stats().threads, 1 << (n % 4));
         most = most.max(threads());
     }
-    // Other tests of this file run at the same time, with a few threads each.
-    assert!(most < 60, "{most} threads: dropped maps leave theirs behind");
+    // Other tests of this file run at the same time, with a few threads each. The maps had 225 threads.
+    let others = std::thread::available_parallelism().map_or(1, usize::from).min(8);
+    assert!(most < 60 + 8 * others, "{most} threads: dropped maps leave theirs behind");
 }

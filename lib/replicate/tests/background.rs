@@ -12,12 +12,9 @@ use std::time::Duration;
 use archipelago_check::drops::DropCounter;
 #[cfg(unix)]
 use archipelago_check::forked::in_child;
-use archipelago_check::watchdog::watchdog;
+use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_replicate::{Builder, FromFns, Replicated};
 use common::{Change, Ledger};
-
-/// Much longer than each of these tests takes.
-const LIMIT: Duration = Duration::from_secs(30);
 
 /// Serializes the tests, because they inspect the process's threads.
 fn alone() -> MutexGuard<'static, ()> {
@@ -39,7 +36,7 @@ fn wait_until(what: impl Fn() -> bool) {
 #[test]
 fn the_helper_brings_idle_replicas_up_to_date() {
     let _alone = alone();
-    watchdog(LIMIT, |_| {
+    watchdog(USUAL, |_| {
         let counter = DropCounter::new();
         let replicated = Replicated::builder().replicas(3).helper(Duration::from_millis(1)).build(Ledger::numbered());
         replicated.handle_on(0).write(Change::Note(counter.value(1))).unwrap();
@@ -62,7 +59,7 @@ fn the_helper_brings_idle_replicas_up_to_date() {
 #[test]
 fn sync_passes_readers_by() {
     let _alone = alone();
-    watchdog(LIMIT, |_| {
+    watchdog(USUAL, |_| {
         let replicated = Replicated::builder().replicas(3).build(Ledger::numbered());
         replicated.handle_on(0).write(Change::Insert(1, 1)).unwrap();
         let stats = replicated.inspect(0, |_| {
@@ -93,7 +90,7 @@ fn sync_passes_readers_by() {
 #[test]
 fn dedicated_combiners_combine() {
     let _alone = alone();
-    watchdog(LIMIT, |_| {
+    watchdog(USUAL, |_| {
         let by_combiners = Arc::new(AtomicU64::new(0));
         let seen = by_combiners.clone();
         let write = move |(): &mut (), (): &()| {
@@ -139,7 +136,7 @@ fn sleeps(name: &str) -> (u64, usize) {
 #[test]
 fn idle_combiners_rest() {
     let _alone = alone();
-    watchdog(LIMIT, |_| {
+    watchdog(USUAL, |_| {
         let structures: Vec<_> = (0..20).map(|_| dedicated().build(Ledger::numbered())).collect();
         let naps = || structures.iter().map(|structure| structure.stats().naps).sum::<u64>();
         wait_until(|| naps() >= 40);
@@ -157,7 +154,7 @@ fn idle_combiners_rest() {
 #[test]
 fn resting_combiners_are_woken() {
     let _alone = alone();
-    watchdog(LIMIT, |_| {
+    watchdog(USUAL, |_| {
         let replicated = dedicated().build(Ledger::numbered());
         let naps = || replicated.stats().naps;
         wait_until(|| naps() == 2);
@@ -179,7 +176,7 @@ fn resting_combiners_are_woken() {
 #[test]
 fn a_child_process_waits_for_no_thread_of_its_parent() {
     let _alone = alone();
-    watchdog(LIMIT, |_| {
+    watchdog(USUAL, |_| {
         for round in 0..20 {
             let counter = DropCounter::new();
             for has_combiners in [false, true] {

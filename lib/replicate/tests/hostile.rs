@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use archipelago_check::hostile::{Counting, alone, duration_or, some_try};
-use archipelago_check::watchdog::watchdog;
+use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_platform::topology::Topology;
 use archipelago_replicate::{Builder, Closures, Handle, Replicated, Sequential, Stats};
 
@@ -27,8 +27,9 @@ fn load_time() -> Duration {
     duration_or(Duration::from_millis(400))
 }
 
+/// Returns a time that suffices for all tries of the test with the most loads, twice over.
 fn limit() -> Duration {
-    Duration::from_secs(30) + 20 * load_time()
+    USUAL + 40 * load_time()
 }
 
 /// Resets the peak of allocated memory. Returns the bytes allocated now, to which [`peak_above`] compares.

@@ -6,13 +6,9 @@ use core::future::Future;
 use core::task::{Context, Waker};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use archipelago_check::watchdog::watchdog;
+use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_replicate::{Closures, Combined, FromFns, Handle, Replicated};
-
-/// Much longer than each of these tests takes.
-const LIMIT: Duration = Duration::from_secs(30);
 
 type Sum = Closures<u64>;
 
@@ -57,7 +53,7 @@ fn operations(structure: &Replicated<Sum>) -> [Operation<'_>; 8] {
 /// A panic in a read affects only the reader.
 #[test]
 fn inside_a_look() {
-    watchdog(LIMIT, |notes| {
+    watchdog(USUAL, |notes| {
         let structure = new();
         for (name, operation) in operations(&structure) {
             notes.note(name);
@@ -79,7 +75,7 @@ fn inside_a_look() {
 /// A panic inside a change poisons the structure.
 #[test]
 fn inside_a_change() {
-    watchdog(LIMIT, |notes| {
+    watchdog(USUAL, |notes| {
         for at in 0..operations(&new()).len() {
             let structure = Arc::new(new());
             let inner = Mutex::new(structure.clone());
@@ -102,7 +98,7 @@ fn inside_combined() {
         let mut inner = inner.try_lock().unwrap_or_else(|_| panic!("called once at a time"));
         inner.as_mut().into_iter().for_each(|call| call());
     };
-    watchdog(LIMIT, |_| {
+    watchdog(USUAL, |_| {
         for (flat, writes) in [(false, false), (false, true), (true, false), (true, true)] {
             let inner = Inner::default();
             let read = move |inner: &Inner, (): &()| call(inner);

@@ -1,7 +1,6 @@
 use archipelago_check::drops::{Counted, DropCounter};
-use archipelago_check::watchdog::watchdog;
+use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_platform::thread;
-use archipelago_platform::time::Duration;
 
 use super::batch::AGE;
 use super::*;
@@ -134,7 +133,7 @@ fn those_that_find_no_slot_get_one_in_the_order_in_which_they_came() {
     let board = Board::<u64, u64>::new(1, 2);
     let order = Mutex::new(Vec::new());
     let slot = board.claim(SlotId(0)).unwrap();
-    watchdog(Duration::from_secs(20), |_| {
+    watchdog(USUAL, |_| {
         thread::scope(|scope| {
             for me in 0..6 {
                 if me == 5 {
@@ -164,7 +163,7 @@ fn those_that_find_no_slot_get_one_in_the_order_in_which_they_came() {
 fn a_combiner_that_leaves_several_slots_free_lets_as_many_in() {
     let board = Board::<u64, u64>::new(3, 2);
     let slots: Vec<SlotId> = (0..3).map(|at| board.claim(SlotId(at)).unwrap()).collect();
-    watchdog(Duration::from_secs(20), |_| {
+    watchdog(USUAL, |_| {
         thread::scope(|scope| {
             (0..3).for_each(|_| drop(scope.spawn(|| claim_in_order(&board))));
             while board.waiting() < 3 {
@@ -247,7 +246,7 @@ impl Drop for Rude<'_> {
 
 #[test]
 fn wakers_that_panic_stop_nothing() {
-    watchdog(archipelago_check::watchdog::USUAL, |_| {
+    watchdog(USUAL, |_| {
         let counter = DropCounter::new();
         let board: &'static Board<Counted, Counted> = Box::leak(Box::new(Board::new(3, 2)));
         let rude = || Sleeper::Task(std::sync::Arc::new(Rude(board)).into());

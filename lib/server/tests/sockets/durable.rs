@@ -187,6 +187,16 @@ fn until_killed(address: SocketAddr, line: &str, highest: &AtomicU64, end: &Atom
     }
 }
 
+/// Waits until the condition holds, but no longer than a client waits for an answer.
+pub fn until(holds: impl Fn() -> bool) {
+    for _ in 0..10_000 {
+        if holds() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn killed_servers_lose_nothing() {
     let kills: u64 = std::env::var("ARCHIPELAGO_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(20);
@@ -195,9 +205,9 @@ fn killed_servers_lose_nothing() {
     for kill in 0..=kills {
         let (mut child, address) = spawn(&directory);
         let mut client = Client::new(address);
-        for (key, highest) in ["a", "b"].iter().zip(&highest) {
+        let before = highest.each_ref().map(|highest| highest.load(SeqCst));
+        for (key, known) in ["a", "b"].iter().zip(before) {
             let there: u64 = client.ask(&format!("GET {key}")).parse().unwrap_or(0);
-            let known = highest.load(SeqCst);
             assert!(there >= known, "{key} was {known} for its writer or a reader, and is {there} after kill {kill}");
         }
         let end = AtomicBool::new(false);
@@ -209,6 +219,8 @@ fn killed_servers_lose_nothing() {
             }
             // Snapshots are made without pause, so that kills hit all of their steps.
             scope.spawn(|| until_killed(address, "SAVE", &AtomicU64::new(0), &end));
+            // In each life of the server, its clients see new values, however long a sync of this disk takes.
+            until(|| highest.iter().zip(before).all(|(highest, before)| highest.load(SeqCst) > before));
             thread::sleep(Duration::from_millis(15 + kill * 7 % 40));
             child.kill().unwrap();
             child.wait().unwrap();

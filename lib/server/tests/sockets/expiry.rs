@@ -70,11 +70,16 @@ fn fields_that_are_due_go_although_no_client_asks_for_them() {
     let server = started(Settings::default());
     let mut client = Client::new(server.address());
     assert_eq!(client.ask("HSET stays f 1 g 2"), ":2");
-    assert_eq!(client.ask("HPEXPIRE stays 30 FIELDS 1 f"), ":1");
+    assert_eq!(client.ask("HPEXPIRE stays 100000 FIELDS 1 f"), ":1");
     let fields: Vec<String> = (0..6_000).map(|field| format!("{field} value")).collect();
-    let line = format!("HSETEX many PX 100 FIELDS 6000 {}", fields.join(" "));
+    let line = format!("HSETEX many PX 100000 FIELDS 6000 {}", fields.join(" "));
     assert_eq!(client.ask(&line), ":1");
     assert!(client.ask("INFO keyspace").contains("subexpiry=2"));
+    // The fields become due only after both keys have been seen in the count.
+    assert_eq!(client.ask("HPEXPIRE stays 30 FIELDS 1 f"), ":1");
+    let fields: Vec<String> = (0..6_000).map(|field| field.to_string()).collect();
+    let told = client.ask(&format!("HPEXPIRE many 100 FIELDS 6000 {}", fields.join(" ")));
+    assert_eq!(told, vec![":1"; 6_000].join(" "));
     until(&mut client, ":1");
     assert_eq!(client.ask("HGETALL stays"), "g 2");
     assert!(client.ask("INFO keyspace").contains("subexpiry=0"));

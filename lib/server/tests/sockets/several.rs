@@ -7,14 +7,14 @@
 //! was lost.
 
 use crate::client::{Client, started};
-use crate::durable::spawn;
+use crate::durable::{spawn, until};
 use archipelago_check::history::{Entry, Recorder};
 use archipelago_check::linear::{DEFAULT_STEPS, Model, Verdict, check_within};
 use archipelago_server::config::Settings;
 use archipelago_server::db::Random;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
@@ -136,8 +136,15 @@ fn ask(client: &mut Client, op: &Op) -> io::Result<Option<Ret>> {
 
 type Past = Vec<Entry<Op, Ret>>;
 
-/// Carries out operations, until `turns` are done or the server is gone.
-fn client(thread: usize, address: SocketAddr, stamps: &Recorder<(), ()>, first: u64, turns: u64) -> Past {
+/// Carries out operations, until `turns` are done or the server is gone. Counts those that were answered.
+fn client(
+    thread: usize,
+    address: SocketAddr,
+    stamps: &Recorder<(), ()>,
+    first: u64,
+    turns: u64,
+    answered: &AtomicU64,
+) -> Past {
     let mut past = Past::new();
     let Ok(mut client) = Client::try_new(address) else { return past };
     let mut random = Random(first ^ (thread as u64) << 32);
@@ -149,6 +156,7 @@ fn client(thread: usize, address: SocketAddr, stamps: &Recorder<(), ()>, first: 
         let gone = answer.is_err();
         if let Some(ret) = answer.unwrap_or(Some(Ret::Unknown)) {
             past.push(Entry { thread, invoked, returned, op, ret });
+            answered.fetch_add(u64::from(!gone), SeqCst);
         }
         if gone {
             break;
@@ -157,12 +165,19 @@ fn client(thread: usize, address: SocketAddr, stamps: &Recorder<(), ()>, first: 
     past
 }
 
-/// Runs clients while `beside` runs. Returns the clients' operations and answers.
-fn history(address: SocketAddr, stamps: &Recorder<(), ()>, first: u64, turns: u64, beside: impl FnOnce()) -> Past {
+/// Runs clients while `beside` runs, which is told the number of answers. Returns the clients' operations and answers.
+fn history(
+    address: SocketAddr,
+    stamps: &Recorder<(), ()>,
+    first: u64,
+    turns: u64,
+    beside: impl FnOnce(&AtomicU64),
+) -> Past {
+    let answered = &AtomicU64::new(0);
     thread::scope(|scope| {
         let clients: Vec<_> =
-            (0..4).map(|thread| scope.spawn(move || client(thread, address, stamps, first, turns))).collect();
-        beside();
+            (0..4).map(|thread| scope.spawn(move || client(thread, address, stamps, first, turns, answered))).collect();
+        beside(answered);
         clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
     })
 }
@@ -195,7 +210,7 @@ fn undisturbed(settings: Settings, turns: u64) {
     let stamps = Recorder::new();
     let mut looker = Client::new(server.address());
     assert_eq!(looker.ask("MSET a 0 b 0 c 0"), "+OK");
-    let past = history(server.address(), &stamps, 1, turns, || ());
+    let past = history(server.address(), &stamps, 1, turns, |_| ());
     assert_eq!(past.iter().filter(|entry| matches!(entry.ret, Ret::Unknown)).count(), 0);
     let committed = past.iter().filter(|entry| matches!(entry.op, Op::Watched(..))).count();
     assert!(committed > 0, "no transaction met its keys as it had seen them");
@@ -225,7 +240,7 @@ fn killed_servers_keep_their_histories() {
         }
         before = there;
         let end = AtomicBool::new(false);
-        past = history(address, &stamps, 1 + (kill << 20), u64::MAX, || {
+        past = history(address, &stamps, 1 + (kill << 20), u64::MAX, |answers| {
             thread::scope(|scope| {
                 // Snapshots are made without pause, so that kills hit all of their steps.
                 scope.spawn(|| {
@@ -234,6 +249,8 @@ fn killed_servers_keep_their_histories() {
                         core::hint::spin_loop();
                     }
                 });
+                // Each life of the server answers more than once, however long a sync of this disk takes.
+                until(|| answers.load(SeqCst) > 1);
                 thread::sleep(Duration::from_millis(15 + kill * 7 % 40));
                 child.kill().unwrap();
                 child.wait().unwrap();
