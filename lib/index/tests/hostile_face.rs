@@ -344,6 +344,25 @@ fn an_empty_map_takes_nothing() {
     assert!(built < 1_000, "{built} bytes");
 }
 
+/// Entries of an unused map are moved into another one again and again. No memory is taken: nothing is moved, and the
+/// unused map keeps its settings.
+#[test]
+fn an_unused_map_is_appended_without_memory() {
+    const ROUNDS: usize = sized(1_000, 100);
+    let _alone = alone();
+    fn check<S: Kind>() {
+        let map = Map::<S, u64, u64>::from([(1, 1)]);
+        let mut staged = Map::<S, u64, u64>::builder().memory_limit(1 << 30).build();
+        let grown = HEAP.growth(|| (0..ROUNDS).for_each(|_| map.append(&mut staged)));
+        // Settings take more than ten bytes.
+        assert!(grown < 10 * ROUNDS as isize, "{}: {grown} bytes", S::NAME);
+        staged.pin().insert(2, 2);
+        map.append(&mut staged);
+        assert!(staged.is_empty() && map.len() == 2);
+    }
+    every_map!(check);
+}
+
 /// `bytes` returns about the number of bytes that the map takes from the heap, including boxed values. A limit on these
 /// bytes holds.
 #[test]

@@ -68,9 +68,12 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// meanwhile. For a key in both maps, the value of `other` stays. Entries are moved without being cloned or
     /// rebuilt. Each entry is moved at a different moment.
     pub fn append(&self, other: &mut Self) {
+        if other.used().is_none() {
+            return;
+        }
         // After a panic the remaining entries are leaked, since words must not be in two maps.
         let other = ManuallyDrop::new(core::mem::replace(other, other.like()));
-        let Some(from) = other.used() else { return };
+        let from = other.core();
         let mut low = Some(FormOf::<K>::least());
         let mut batch = Batch::default();
         while let Some(start) = low.take() {
