@@ -1,9 +1,9 @@
 //! A map's limits on memory: on memory that waits for readers, and on all memory.
 //!
 //! The cap on all memory is kept by an *allowance*: a number of bytes that may be requested before the memory is
-//! counted again. The allowance is a quarter of what was left at the last count, at most 4 MiB. Counting reads the
-//! counters of all threads, but is rare with an allowance, and requests of several threads between two counts stay
-//! below the cap.
+//! counted again. The allowance is at most a quarter of what was left at the last count, and so is the second one, of
+//! operations that need other memory. Counting reads the counters of all threads, but is rare with an allowance, and
+//! requests of several threads between two counts stay below the cap.
 //!
 //! Pages are allocated in blocks of many pages. For an entry that needs room in pages only, free pages of a block do
 //! not count: only memory *in use* counts ([`Limits::left`](Limits::left)). At the cap, entries that need no new page
@@ -104,6 +104,17 @@ pub(crate) struct Need {
     pub(crate) outside: usize,
 }
 
+/// The kind of operations that need room in pages only. The other kind needs memory outside pages, too.
+const IN_PAGES: usize = 0;
+
+impl Need {
+    /// Returns the index of the allowance of such operations.
+    #[inline]
+    fn kind(&self) -> usize {
+        IN_PAGES + usize::from(self.outside > 0)
+    }
+}
+
 /// The memory that a map holds at the moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Space {
@@ -125,7 +136,7 @@ pub struct Limits {
 #[derive(Debug, Default)]
 struct Counts {
     /// The remaining allowances: of operations that need room in pages only, and of operations that need memory outside
-    /// pages, too.
+    /// pages, too. A map may have operations of both kinds: keys of a `HydraList` are stored in pages or outside.
     allowances: [AtomicIsize; 2],
     /// The first epoch in which another thread may settle the map (merge and move pages) to make room.
     settled: AtomicU64,
@@ -145,29 +156,29 @@ impl Limits {
         let bytes = need.page + need.outside;
         // Relaxed: an estimate, which orders nothing.
         self.memory == usize::MAX
-            || self.allowance(need).fetch_sub(bytes as isize, Relaxed) >= bytes as isize
+            || self.counts.allowances[need.kind()].fetch_sub(bytes as isize, Relaxed) >= bytes as isize
             || self.count_anew(need, count())
     }
 
-    fn allowance(&self, need: Need) -> &AtomicIsize {
-        &self.counts.allowances[usize::from(need.outside > 0)]
-    }
-
+    /// Renews the allowance of operations such as this one, and returns whether the map may grow by `need`. The other
+    /// allowance becomes smaller: what is left of it was a part of the memory that was left at an earlier count.
     #[cold]
     fn count_anew(&self, need: Need, space: Space) -> bool {
-        let left = self.left(need, space);
-        self.allowance(need).store((left / 4).min(MOST_ALLOWANCE) as isize, Relaxed);
-        left >= need.page + need.outside
+        let allowance = |kind| (self.left(kind, space) / 4).min(MOST_ALLOWANCE) as isize;
+        let (own, other) = (need.kind(), 1 - need.kind());
+        self.counts.allowances[own].store(allowance(own), Relaxed);
+        self.counts.allowances[other].fetch_min(allowance(other), Relaxed);
+        self.left(own, space) >= need.page + need.outside
     }
 
-    /// Returns how many more bytes may be in use.
+    /// Returns how many more bytes may be in use by operations of a [kind](Need::kind).
     ///
     /// A map allocates a block for pages only if no page is spare. At that time all its memory is in use, and is at
     /// most the limit. So it never exceeds the limit by more than a block. Memory outside pages cannot come from spare
     /// pages, so for such memory the spare pages count as used.
-    fn left(&self, need: Need, Space { held, spare }: Space) -> usize {
+    fn left(&self, kind: usize, Space { held, spare }: Space) -> usize {
         let left = self.memory.saturating_sub(held.saturating_sub(spare));
-        if need.outside == 0 {
+        if kind == IN_PAGES {
             return left;
         }
         let block = (self.memory / BLOCK_PART).min(MOST_BLOCK);
@@ -209,5 +220,20 @@ mod tests {
         // At most a block of free pages lets memory outside pages exceed the limit.
         assert!(may_grow(boxed, 5 << 18, 1 << 20));
         assert!(!may_grow(boxed, 3 << 19, 1 << 20));
+    }
+
+    #[test]
+    fn no_allowance_outlives_the_memory_that_it_was_a_part_of() {
+        let (page, boxed) = (Need { page: 1000, outside: 0 }, Need { page: 0, outside: 1000 });
+        for (first, second) in [(page, boxed), (boxed, page)] {
+            let limits = Limits::new(LimitConfig { memory: 1 << 20, ..LimitConfig::default() });
+            let empty = Space { held: 0, spare: 0 };
+            let full = Space { held: 1 << 20, spare: 0 };
+            assert!(limits.may_grow(first, || empty));
+            // Operations of the second kind fill the memory. The last of them counts it.
+            assert!(limits.may_grow(second, || empty));
+            while limits.may_grow(second, || full) {}
+            assert!(!limits.may_grow(first, || full));
+        }
     }
 }

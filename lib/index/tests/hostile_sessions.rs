@@ -14,11 +14,13 @@ use archipelago_check::hostile::{Counting, alone};
 use archipelago_check::late::at_the_very_end;
 use archipelago_check::watchdog::{USUAL, watchdog};
 // `archipelago_tested` is linked so that this program uses its compiled copies of the maps.
+use archipelago_index::map::Stats;
 use archipelago_index::{Art, HydraList, OnBacklog, Refused};
 use archipelago_platform::sync::Barrier;
 use archipelago_platform::thread;
 use archipelago_platform::time::{Duration, Instant};
 use archipelago_tested as _;
+use common::quiet::{soon, soon_shows};
 use common::sized;
 use core::mem;
 use core::sync::atomic::{AtomicIsize, Ordering::Relaxed};
@@ -247,6 +249,15 @@ fn a_session_kept_to_the_very_end_counts_right() {
     });
 }
 
+/// Waits until most of 5,000 replaced values are freed. While any guard of the map is held, none is.
+#[track_caller]
+fn most_are_freed(counter: DropCounter, otherwise: &str) {
+    soon(|| match counter.alive() {
+        ..2_000 => Ok(()),
+        alive => Err(format!("{alive} values wait for {otherwise}")),
+    });
+}
+
 /// An iterator in a thread-local, which is dropped when the thread ends, delays no reclamation afterwards.
 #[test]
 fn iterators_in_thread_locals_let_go() {
@@ -263,7 +274,7 @@ fn iterators_in_thread_locals_let_go() {
         for n in 0..replaced {
             drop(art.pin().insert(n % 9, counter.value(n)));
         }
-        assert!(counter.alive() < 2_000, "{} values wait for a reader that is gone", counter.alive());
+        most_are_freed(counter, "a reader that is gone");
     });
 }
 
@@ -280,7 +291,7 @@ fn no_guard_is_held_while_a_value_is_made() {
                 });
                 other.join().unwrap();
             });
-            assert!(counter.alive() < 2_000, "{} values wait for `make` to return", counter.alive());
+            most_are_freed(counter, "`make` to return");
             counter.value(100)
         });
     }
@@ -303,8 +314,10 @@ fn what_a_stuck_reader_holds_up_is_shown() {
     let rounds = sized(3_000, 40);
     let shown = |garbage: archipelago_index::Garbage| {
         assert!(garbage.objects >= rounds && garbage.bytes >= rounds * 1_000, "{garbage:?}");
-        assert!(garbage.readers == 1 && (garbage.refused > 0 || cfg!(miri)), "{garbage:?}");
+        assert!(garbage.readers >= 1 && (garbage.refused > 0 || cfg!(miri)), "{garbage:?}");
     };
+    // The thread for idle maps may be another reader for a moment.
+    let one_reads = |stats: &Stats| stats.garbage.readers == 1;
     watchdog(USUAL, |_| {
         let list: HydraList<u64, Kilobyte> = (0..9).map(|key| (key, [0; 1_000])).collect();
         let before = list.bytes();
@@ -313,17 +326,19 @@ fn what_a_stuck_reader_holds_up_is_shown() {
         session.get_with(&1, |_| {
             let grown = HEAP.growth(|| (0..rounds as u64).for_each(|n| assert!(session.upsert(&(n % 9), [1; 1_000]))));
             shown(list.stats().garbage);
+            soon_shows(&list, one_reads);
             let said = list.bytes() - before;
             assert!((said as isize - grown).abs() <= grown / 4, "{said} bytes said, {grown} taken");
         });
         list.sync();
-        assert!(list.stats().garbage.bytes == 0 && list.bytes() <= before, "{:?}", list.stats());
+        soon_shows(&list, |stats| stats.garbage.bytes == 0 && stats.bytes <= before);
 
         let art: Art<u64, Kilobyte> = (0..9).map(|key| (key, [0; 1_000])).collect();
         let session = art.pin();
         session.get_with(&1, |_| {
             (0..rounds as u64).for_each(|n| assert!(session.insert(n % 9, [1; 1_000]).is_some()));
             shown(art.stats().garbage);
+            soon_shows(&art, one_reads);
         });
         assert_eq!(art.stats().entries, 9);
     });
@@ -346,13 +361,17 @@ fn bounded<S>(
         s.spawn(|| {
             read(&|| {
                 reading.wait();
-                // Waits until nothing is written any more, or the writer has been refused for a while.
+                // Waits until the writer is near the limit and nothing is written any more, or until the writer has
+                // been refused for a while. A writer that was only preempted is not mistaken for such a writer. If
+                // nothing stops the writer, it comes to its end.
+                let grown = || HEAP.bytes().saturating_sub(before);
+                let is_near = || if waits { grown() > limit / 2 } else { refused.load(Relaxed) > 0 };
                 let mut last = -1;
-                while last != written.load(Relaxed) {
+                while last < WRITES as isize && (last != written.load(Relaxed) || !is_near()) {
                     last = written.load(Relaxed);
                     thread::sleep(Duration::from_millis(100));
                 }
-                let grown = HEAP.bytes().saturating_sub(before);
+                let grown = grown();
                 assert!(grown <= limit * 3 / 2, "{grown} bytes, {limit} allowed");
                 assert!(last < WRITES as isize, "nothing stopped the writer");
                 left.store(1, Relaxed);

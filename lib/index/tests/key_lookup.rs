@@ -1,12 +1,14 @@
 //! Look-ups of composite keys by borrowed parts: they find the same entries as look-ups by the key, and allocate
-//! nothing.
+//! nothing. Nor do scans that show composite keys.
 
 #![forbid(unsafe_code)]
 
 use archipelago_check::hostile::{Counting, alone, beside};
 // `archipelago_tested` is linked so that this program uses its compiled copies of the maps.
-use archipelago_index::{Art, HydraList, KeyAs, Parts, by_parts, key};
+use archipelago_index::{Art, HydraList, Key, KeyAs, Parts, by_parts, key};
 use archipelago_tested as _;
+use std::cmp::Reverse;
+use std::net::IpAddr;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
 #[global_allocator]
@@ -105,4 +107,33 @@ fn look_ups_by_parts_allocate_nothing() {
     };
     look();
     HEAP.allocates_nothing(look);
+}
+
+/// Keys in reverse order are shown without a copy of their encodings, whatever follows them and however many they are.
+/// (A scan may allocate a buffer, and renew it where it comes to another page.)
+#[test]
+fn scans_of_reversed_keys_allocate_nothing_per_entry() {
+    fn check<K: Key>(key: impl Fn(u64) -> K) {
+        let list: HydraList<K, u64> = (0..COUNT).map(|n| (key(n), n)).collect();
+        let tree: Art<K, u64> = list.pin().iter().collect();
+        list.sync();
+        let _alone = alone();
+        let (list, tree) = (list.pin(), tree.pin());
+        let (mut seen, mut copied) = (0, 0);
+        let mut see = || {
+            // What was allocated and freed since the entry before.
+            copied += u64::from(HEAP.peak() > HEAP.bytes());
+            seen += 1;
+            HEAP.reset_peak();
+        };
+        list.scan(&key(COUNT - 1), usize::MAX, |_, _| see());
+        tree.scan(&key(COUNT - 1), usize::MAX, |_, _| see());
+        assert_eq!(seen, 2 * COUNT);
+        assert!(copied <= COUNT / 4, "memory was allocated for {copied} of {seen} entries");
+    }
+    check(|n| (Reverse(n), n));
+    check(|n| Reverse((n, Some(n as u16), u128::from(n))));
+    check(|n| Reverse([(n, IpAddr::from([7; 4]))]));
+    check(|n| [Reverse((n >> 8) as u8), Reverse(n as u8), Reverse(0)]);
+    check(|n| (Reverse(n), Reverse(Reverse(i64::MIN)), [n as u8; 16]));
 }

@@ -12,6 +12,7 @@ use archipelago_platform::thread;
 use archipelago_platform::time::Duration;
 use archipelago_platform::topology::Topology;
 use archipelago_tested as _;
+use common::quiet::soon_shows;
 use common::sized;
 
 /// Returns distinct keys that are far apart.
@@ -45,8 +46,8 @@ fn long_keys_are_counted() {
     assert!(map.pin().upsert(&long(0), 7) && map.bytes() <= full, "the key was there");
     (0..COUNT).for_each(|n| assert!(map.pin().delete(&long(n))));
     map.sync();
-    let empty = map.bytes();
-    assert!(empty <= full - boxes, "{empty} of {full} bytes are left, {boxes} were in keys");
+    println!("{full} bytes, {boxes} of them in keys");
+    soon_shows(&map, |stats| stats.bytes <= full - boxes);
 }
 
 /// Loads `count` keys with four threads and removes them. With four nodes, each thread removes the keys that it has
@@ -147,13 +148,10 @@ fn thin_out<K: Key>(map: HydraList<K, u64>, count: u64, keep: u64, make: fn(u64)
         map.pin().scan(&make(0), usize::MAX, |_, value| left.push(*value));
         assert!(left.into_iter().eq((0..count).step_by(keep as usize)));
         let fresh: HydraList<K, u64> = HydraList::from_sorted(map.pin().iter());
-        let (held, goal) = (map.bytes(), 3 * fresh.bytes());
-        assert!(
-            held <= goal,
-            "{held} of {full} bytes are held, a fresh map holds {}: {:?}",
-            fresh.bytes(),
-            map.stats()
-        );
+        let goal = 3 * fresh.bytes();
+        println!("{full} bytes were held, a fresh map holds {}", fresh.bytes());
+        // No other `sync`, which might merge more pages.
+        soon_shows(&map, |stats| stats.bytes <= goal);
     });
 }
 
@@ -182,7 +180,7 @@ fn few_entries_left_evenly_take_little() {
 /// hundreds needs several times as much as the others, so there are several tries. A map that really grows does so in
 /// every try.
 fn churn<K: Key>(new: impl Fn() -> HydraList<K, u64>, make: fn(u64) -> K) {
-    some_try(3, || churned(new(), make));
+    some_try(10, || churned(new(), make));
 }
 
 fn churned<K: Key>(map: HydraList<K, u64>, make: fn(u64) -> K) -> Result<(), String> {

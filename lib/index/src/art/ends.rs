@@ -41,6 +41,18 @@ fn outermost_edge<const DOWN: bool>(node: Node<'_>) -> Option<(usize, Edge)> {
     first
 }
 
+/// Returns the first leaf at or below a target.
+fn first_leaf<'g, F: Form>(mut target: Target<'g, F>) -> Option<Leaf<'g, F>> {
+    loop {
+        match target {
+            Target::Nothing => return None,
+            Target::Leaf(leaf) => return Some(leaf),
+            // SAFETY: loaded from a node that is not freed during 'g, by the guard that keeps this node.
+            Target::Node(node) => target = unsafe { outermost_edge::<false>(node)?.1.target() },
+        }
+    }
+}
+
 fn lock((node, version): (Node<'_>, Version)) -> Result<Locked<'_>, Restart> {
     if node.lock().try_lock_at(version) { Ok(Locked::held(node)) } else { Err(Restart) }
 }
@@ -106,40 +118,85 @@ impl<F: Form> RawArt<F> {
         Ok(word)
     }
 
-    /// Calls `show` with at least `count` leaves, ascending, or with all if the tree has fewer. Each is the first leaf
-    /// of a part of the tree. The parts are the subtrees of the first level that has at least `count` of them, so
-    /// there may be many more, and their sizes may differ.
-    pub(crate) fn cut<'g>(&self, guard: &'g Guard<'_>, count: usize, mut show: impl FnMut(&'g [u8], u64)) {
-        let mut parts = vec![self.root(guard).edge()];
-        let mut deeper = true;
-        while deeper && parts.len() < count {
-            deeper = false;
-            let mut below = Vec::with_capacity(4 * parts.len());
-            for edge in parts {
-                // SAFETY: loaded under `guard`.
-                match unsafe { edge.target::<F>() } {
-                    Target::Node(node) => {
-                        deeper = true;
-                        node.visit::<false>(0, |_, edge| {
-                            below.push(edge);
-                            ControlFlow::Continue(())
-                        });
-                    }
-                    _ => below.push(edge),
+    /// Divides the tree into up to `parts` parts with about equally many leaves, and calls `show` with the first leaf
+    /// of each, in ascending order. O(`parts`) edges are looked at, and those of the last level.
+    ///
+    /// Subtrees are not divided further on the [level](Self::level) where they are small. If the level is not found
+    /// among O(`parts`) nodes, since each node has few children, a part may have more leaves than the others, and there
+    /// may be fewer parts.
+    pub(crate) fn cut<'g>(&self, guard: &'g Guard<'_>, parts: usize, mut show: impl FnMut(&'g [u8], u64)) {
+        let parts = parts.min(self.len()).max(1);
+        let level = self.level(guard, parts);
+        let mut edges = vec![(self.root(guard).edge(), 0)];
+        let (mut leaves_before, mut shown) = (0, 0);
+        while let Some((edge, depth)) = edges.pop() {
+            // SAFETY: loaded under `guard`.
+            let target = unsafe { edge.target::<F>() };
+            let leaves = match &target {
+                Target::Nothing => continue,
+                Target::Leaf(_) => 1,
+                Target::Node(_) if depth == level.depth => level.leaves_in_node,
+                Target::Node(node) => {
+                    node.visit::<true>(POSITIONS, |_, edge| {
+                        edges.push((edge, depth + 1));
+                        ControlFlow::Continue(())
+                    });
+                    continue;
                 }
-            }
-            parts = below;
-        }
-        for edge in parts {
-            let mut at = Some(edge);
-            while let Some(edge) = at.take() {
-                // SAFETY: loaded under `guard`.
-                match unsafe { edge.target::<F>() } {
-                    Target::Nothing => {}
-                    Target::Leaf(leaf) => show(leaf.key(), leaf.word()),
-                    Target::Node(node) => at = outermost_edge::<false>(node).map(|(_, edge)| edge),
+            };
+            let part = (leaves_before as u128 * parts as u128 / level.leaves as u128) as usize;
+            if part >= shown && part < parts {
+                if let Some(leaf) = first_leaf(target) {
+                    show(leaf.key(), leaf.word());
                 }
+                shown = part + 1;
             }
+            leaves_before += leaves;
         }
     }
+
+    /// Returns the first level on which a node has, on average, a small fraction of the leaves of a part, or the last
+    /// level that is found by looking at O(`parts`) edges.
+    fn level(&self, guard: &Guard<'_>, parts: usize) -> Level {
+        let all = self.len();
+        let (mut nodes, mut below) = (vec![self.root(guard)], Vec::new());
+        let (mut depth, mut leaves, mut edges) = (0, 0_usize, 0_usize);
+        let nodes_for = |leaves: usize| leaves as u128 * SUBTREES as u128 * parts as u128 / all.max(1) as u128;
+        while !nodes.is_empty()
+            && edges < EDGES.saturating_mul(parts)
+            && (nodes.len() as u128) < nodes_for(all.saturating_sub(leaves))
+        {
+            for node in nodes.drain(..) {
+                node.visit::<false>(0, |_, edge| {
+                    edges += 1;
+                    // SAFETY: loaded under `guard`.
+                    match unsafe { edge.target::<F>() } {
+                        Target::Nothing => {}
+                        Target::Leaf(_) => leaves += 1,
+                        Target::Node(node) => below.push(node),
+                    }
+                    ControlFlow::Continue(())
+                });
+            }
+            core::mem::swap(&mut nodes, &mut below);
+            depth += 1;
+        }
+        let leaves_in_node = (all.saturating_sub(leaves) / nodes.len().max(1)).max(1);
+        Level { depth, leaves_in_node, leaves: (leaves + leaves_in_node * nodes.len()).max(1) }
+    }
 }
+
+/// A level of nodes on which a tree is cut.
+struct Level {
+    depth: usize,
+    /// An estimate of the number of leaves below each node of the level.
+    leaves_in_node: usize,
+    /// The number of leaves by this estimate; at least 1.
+    leaves: usize,
+}
+
+/// The least number of subtrees that a part consists of. There are several, since subtrees differ in size.
+const SUBTREES: usize = 16;
+
+/// The greatest number of edges, for each part, that are looked at before the last level.
+const EDGES: usize = 64;

@@ -21,9 +21,6 @@ use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::Look;
 use core::ops::Bound;
 
-/// The approximate number of anchors that are returned for a tree.
-const ANCHORS: usize = 1 << 12;
-
 /// A replica. (`repr(u8)` puts the kind first, in the cache line of the snapshot's pointer, which every look-up reads.)
 #[repr(u8)]
 pub(crate) enum Layer<F: HydraForm> {
@@ -95,13 +92,14 @@ impl<F: HydraForm> Layer<F> {
         }
     }
 
-    /// Returns the layer's pages in the order of their anchors. If the layer is a tree, it returns only some of them.
-    pub(super) fn anchors(&self, guard: &Guard<'_>) -> Vec<PagePtr<F>> {
+    /// Returns the layer's pages in the order of their anchors. If the layer is a tree, it returns only some of them,
+    /// at most `count`, with about equally many others between them.
+    pub(super) fn anchors(&self, guard: &Guard<'_>, count: usize) -> Vec<PagePtr<F>> {
         match self {
             Self::Snapshot(layer) => layer.current().entries().collect(),
             Self::Art(layer) => {
                 let mut pages = Vec::new();
-                layer.tree.cut(guard, ANCHORS, |_, word| pages.push(ArtLayer::page(word)));
+                layer.tree.cut(guard, count, |_, word| pages.push(ArtLayer::page(word)));
                 pages
             }
         }

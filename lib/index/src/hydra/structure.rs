@@ -207,7 +207,7 @@ unsafe impl<F: HydraForm> Structure<F> for Core<F> {
 
     fn split_points(&self, place: Place<'_, F>, guard: &Guard<'_>, count: usize, mut show: impl FnMut(F::Probe<'_>)) {
         let local = place.local(guard);
-        let anchors = local.layer.anchors(guard);
+        let anchors = local.layer.anchors(guard, count.saturating_add(1));
         for part in 1..=count.min(anchors.len()) {
             let anchor = anchors[part * anchors.len() / (count.min(anchors.len()) + 1)];
             // A page's lower bound may not be a key, but the first entry at or above it is.

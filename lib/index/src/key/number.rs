@@ -1,7 +1,7 @@
 //! Keys of fixed width: numbers, `bool`, `char`, IP addresses, durations.
 
 use super::KeyPart;
-use super::part::{PartBuffer, take};
+use super::part::{Encoded, PartBuffer};
 use super::width::{Fixed, Wide};
 use archipelago_platform::time::Duration;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -35,9 +35,9 @@ macro_rules! words {
                 to.push(&Self::word(part).to_be_bytes()[8 - $n..]);
             }
             #[inline]
-            unsafe fn read(bytes: &mut &[u8], _: bool) -> $t {
+            unsafe fn read(from: &mut Encoded<'_>, _: bool) -> $t {
                 let mut word = [0; 8];
-                word[8 - $n..].copy_from_slice(&take::<$n>(bytes));
+                word[8 - $n..].copy_from_slice(&from.take::<$n>());
                 // SAFETY: the other bytes of a word of this type are zero.
                 unsafe { Self::of_word(u64::from_be_bytes(word)) }
             }
@@ -62,8 +62,8 @@ words! {
             Some(parts)
         }
         #[inline]
-        unsafe fn read_array<const N: usize>(bytes: &mut &[u8], _: bool) -> [u8; N] {
-            take(bytes)
+        unsafe fn read_array<const N: usize>(from: &mut Encoded<'_>, _: bool) -> [u8; N] {
+            from.take()
         }
     };
     u16: 2, |x| u64::from(x), |w| w as u16;
@@ -107,8 +107,8 @@ macro_rules! wide {
                 to.push(&$to);
             }
             #[inline]
-            unsafe fn read(bytes: &mut &[u8], _: bool) -> $t {
-                let $b = take(bytes);
+            unsafe fn read(from: &mut Encoded<'_>, _: bool) -> $t {
+                let $b = from.take();
                 $from
             }
             #[inline(always)]

@@ -1,7 +1,7 @@
 //! Users' own types as keys, without `unsafe`.
 
 use super::KeyPart;
-use super::part::PartBuffer;
+use super::part::{Encoded, PartBuffer};
 
 /// A type that is a key because another key represents it. A newtype is represented by the key that it wraps, a struct
 /// by the tuple of its fields, and an `enum` by its number. Implementing this trait makes the type a
@@ -186,9 +186,9 @@ unsafe impl<T: KeyAs> KeyPart for T {
     }
 
     #[inline]
-    unsafe fn read<'a>(bytes: &mut &'a [u8], last: bool) -> Self::Part<'a> {
+    unsafe fn read<'a>(from: &mut Encoded<'a>, last: bool) -> Self::Part<'a> {
         // SAFETY: the caller guarantees the same contract.
-        unsafe { T::Key::read(bytes, last) }
+        unsafe { T::Key::read(from, last) }
     }
 
     #[inline]

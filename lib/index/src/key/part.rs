@@ -15,6 +15,7 @@ use super::width::Width;
 use super::{Key, Probe};
 use crate::structure::{Decoding, Encode, Encoding, Form};
 use core::marker::PhantomData;
+use std::borrow::Cow;
 
 /// Encodings up to this length, in bytes, are assembled without allocating.
 const SHORT: usize = 120;
@@ -47,12 +48,12 @@ pub unsafe trait KeyPart: Clone + Send + Sync + 'static {
     #[doc(hidden)]
     fn write(part: Self::Borrowed<'_>, last: bool, to: &mut PartBuffer);
 
-    /// Reads the part at the start of `bytes`, and moves `bytes` behind it.
+    /// Reads the part at the start of `from`, and moves `from` behind it.
     ///
     /// # Safety
-    /// `bytes` must start with what `Self::write` has written with the same `last`.
+    /// `from` must start with what `Self::write` has written with the same `last`.
     #[doc(hidden)]
-    unsafe fn read<'a>(bytes: &mut &'a [u8], last: bool) -> Self::Part<'a>;
+    unsafe fn read<'a>(from: &mut Encoded<'a>, last: bool) -> Self::Part<'a>;
 
     /// Reads `N` successive parts as [`read`](Self::read) does.
     ///
@@ -60,9 +61,9 @@ pub unsafe trait KeyPart: Clone + Send + Sync + 'static {
     /// The contract of `read` must hold for each part; only the last one may have been written with `last`.
     #[doc(hidden)]
     #[inline]
-    unsafe fn read_array<'a, const N: usize>(bytes: &mut &'a [u8], last: bool) -> [Self::Part<'a>; N] {
+    unsafe fn read_array<'a, const N: usize>(from: &mut Encoded<'a>, last: bool) -> [Self::Part<'a>; N] {
         // SAFETY: the caller guarantees the contract; the elements are made in order.
-        core::array::from_fn(|at| unsafe { Self::read(bytes, last && at + 1 == N) })
+        core::array::from_fn(|at| unsafe { Self::read(from, last && at + 1 == N) })
     }
 
     #[doc(hidden)]
@@ -136,9 +137,9 @@ impl<P: KeyPart> Decoding for Stored<P> {
     }
 
     #[inline(always)]
-    unsafe fn of_bytes(mut bytes: &[u8]) -> P::Part<'_> {
+    unsafe fn of_bytes(bytes: &[u8]) -> P::Part<'_> {
         // SAFETY: the caller guarantees the same contract.
-        unsafe { P::read(&mut bytes, true) }
+        unsafe { P::read(&mut Encoded::new(bytes), true) }
     }
 }
 
@@ -206,10 +207,63 @@ impl PartBuffer {
     }
 }
 
-/// Removes the first `N` bytes and returns them.
-#[inline]
-pub(super) fn take<const N: usize>(bytes: &mut &[u8]) -> [u8; N] {
-    let (first, rest) = bytes.split_first_chunk().expect("an encoding has all its parts");
-    *bytes = rest;
-    *first
+/// The rest of an encoding, from which parts are read. Inside a `Reverse` the bytes are complemented as they are read,
+/// so no copy of them is made.
+pub struct Encoded<'a> {
+    bytes: &'a [u8],
+    /// What each byte is xored with: 0, or 255 inside a `Reverse`.
+    mask: u8,
+}
+
+impl<'a> Encoded<'a> {
+    #[inline(always)]
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, mask: 0 }
+    }
+
+    /// Complements all bytes that are read from now on.
+    #[inline]
+    pub(super) fn complement(&mut self) {
+        self.mask = !self.mask;
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Removes the first `N` bytes and returns them.
+    #[inline]
+    pub(super) fn take<const N: usize>(&mut self) -> [u8; N] {
+        let (first, rest) = self.bytes.split_first_chunk::<N>().expect("an encoding has all its parts");
+        self.bytes = rest;
+        first.map(|byte| byte ^ self.mask)
+    }
+
+    /// Removes all bytes and returns them.
+    #[inline]
+    pub(super) fn take_all(&mut self) -> Cow<'a, [u8]> {
+        let all = core::mem::take(&mut self.bytes);
+        self.masked(all)
+    }
+
+    /// Removes the bytes before the first zero byte and returns them.
+    ///
+    /// # Panics
+    /// If there is no zero byte.
+    #[inline]
+    pub(super) fn take_until_zero(&mut self) -> Cow<'a, [u8]> {
+        let zero = self.bytes.iter().position(|&byte| byte == self.mask).expect("a string part has an end");
+        let (piece, rest) = self.bytes.split_at(zero);
+        self.bytes = rest;
+        self.masked(piece)
+    }
+
+    #[inline]
+    fn masked(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        match self.mask {
+            0 => Cow::Borrowed(bytes),
+            mask => Cow::Owned(bytes.iter().map(|byte| byte ^ mask).collect()),
+        }
+    }
 }

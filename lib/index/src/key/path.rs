@@ -5,7 +5,7 @@
 //! if it has a name. As a part of a key, a path ends with a byte that is less than the bytes of all kinds. So no path's
 //! encoding is a prefix of another one's.
 
-use super::part::{PartBuffer, take};
+use super::part::{Encoded, PartBuffer};
 use super::string::{encode_as_lent, read_string, write_string};
 use super::width::Wide;
 use super::{EncodeAs, KeyPart};
@@ -49,15 +49,15 @@ unsafe impl KeyPart for PathBuf {
         }
     }
 
-    unsafe fn read(bytes: &mut &[u8], last: bool) -> PathBuf {
+    unsafe fn read(from: &mut Encoded<'_>, last: bool) -> PathBuf {
         let mut path = PathBuf::new();
-        while !(last && bytes.is_empty()) {
-            match take(bytes) {
+        while !(last && from.is_empty()) {
+            match from.take() {
                 [END] => break,
                 [ROOT] => path.push("/"),
                 [CURRENT] => path.push("."),
                 [PARENT] => path.push(".."),
-                [_] => path.push(OsStr::from_bytes(&read_string(bytes, false))),
+                [_] => path.push(OsStr::from_bytes(&read_string(from, false))),
             }
         }
         path

@@ -1,6 +1,6 @@
 //! Strings as keys: text, bytes and, on Unix, the operating system's strings. They are ordered by their bytes.
 
-use super::part::PartBuffer;
+use super::part::{Encoded, PartBuffer};
 use super::width::Wide;
 use super::{EncodeAs, KeyPart};
 use crate::structure::{Bytes, Encode};
@@ -28,24 +28,18 @@ pub(super) fn write_string(string: &[u8], last: bool, to: &mut PartBuffer) {
     to.push(&[0, END]);
 }
 
-pub(super) fn read_string<'a>(bytes: &mut &'a [u8], last: bool) -> Cow<'a, [u8]> {
+pub(super) fn read_string<'a>(from: &mut Encoded<'a>, last: bool) -> Cow<'a, [u8]> {
     if last {
-        return Cow::Borrowed(core::mem::take(bytes));
+        return from.take_all();
     }
-    let mut string = Cow::Borrowed(&[][..]);
+    let mut string = from.take_until_zero();
     loop {
-        let zero = bytes.iter().position(|&byte| byte == 0).expect("a string part has an end");
-        let (piece, rest) = bytes.split_at(zero);
-        *bytes = &rest[2..];
-        if string.is_empty() {
-            string = Cow::Borrowed(piece);
-        } else {
-            string.to_mut().extend_from_slice(piece);
-        }
-        if rest[1] == END {
+        let [_, after] = from.take();
+        if after == END {
             return string;
         }
         string.to_mut().push(0);
+        string.to_mut().extend_from_slice(&from.take_until_zero());
     }
 }
 
@@ -68,8 +62,8 @@ macro_rules! strings {
                 write_string($bytes, last, to);
             }
             #[inline]
-            unsafe fn read<'a>(bytes: &mut &'a [u8], last: bool) -> Cow<'a, $str> {
-                let $s = read_string(bytes, last);
+            unsafe fn read<'a>(from: &mut Encoded<'a>, last: bool) -> Cow<'a, $str> {
+                let $s = read_string(from, last);
                 $shown
             }
             #[inline]

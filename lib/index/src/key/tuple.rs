@@ -1,7 +1,7 @@
 //! Tuples of up to eight parts, and arrays. Their encodings are the parts' encodings one after the other, so that
 //! comparing the whole encodings compares part by part.
 
-use super::part::{KeyPart, PartBuffer};
+use super::part::{Encoded, KeyPart, PartBuffer};
 use super::width::{Wide, Width};
 
 /// The sum of the parts' widths.
@@ -47,10 +47,10 @@ macro_rules! tuples {
             }
 
             #[inline]
-            unsafe fn read<'a>(bytes: &mut &'a [u8], last: bool) -> Self::Part<'a> {
+            unsafe fn read<'a>(from: &mut Encoded<'a>, last: bool) -> Self::Part<'a> {
                 // SAFETY: the caller guarantees that `write` has written the parts one after the other; a tuple's
                 // fields are evaluated in order.
-                unsafe { ($($part::read(bytes, false),)* $last::read(bytes, last),) }
+                unsafe { ($($part::read(from, false),)* $last::read(from, last),) }
             }
 
             #[inline]
@@ -119,9 +119,9 @@ unsafe impl<P: KeyPart, const N: usize> KeyPart for [P; N] {
     }
 
     #[inline]
-    unsafe fn read<'a>(bytes: &mut &'a [u8], last: bool) -> Self::Part<'a> {
+    unsafe fn read<'a>(from: &mut Encoded<'a>, last: bool) -> Self::Part<'a> {
         // SAFETY: the caller guarantees the same contract.
-        unsafe { P::read_array(bytes, last) }
+        unsafe { P::read_array(from, last) }
     }
 
     #[inline]

@@ -1,7 +1,7 @@
 //! Keys that contain other keys: `Option`, `Reverse`, and IP addresses of either kind.
 
 use super::KeyPart;
-use super::part::{PartBuffer, take};
+use super::part::{Encoded, PartBuffer};
 use super::tuple::low_bytes;
 use super::width::{Wide, Width};
 use core::cmp::Reverse;
@@ -41,9 +41,9 @@ unsafe impl<P: KeyPart> KeyPart for Option<P> {
     }
 
     #[inline]
-    unsafe fn read<'a>(bytes: &mut &'a [u8], last: bool) -> Self::Part<'a> {
+    unsafe fn read<'a>(from: &mut Encoded<'a>, last: bool) -> Self::Part<'a> {
         // SAFETY: the caller guarantees that `write` has written the part after this byte.
-        (take(bytes) != [0]).then(|| unsafe { P::read(bytes, last) })
+        (from.take() != [0]).then(|| unsafe { P::read(from, last) })
     }
 
     #[inline]
@@ -89,13 +89,13 @@ unsafe impl<P: KeyPart> KeyPart for Reverse<P> {
         to.complement(from);
     }
 
-    unsafe fn read(bytes: &mut &[u8], _: bool) -> Reverse<P> {
-        let plain: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
-        let mut rest = &plain[..];
-        // SAFETY: the caller guarantees that `bytes` begin with what `Self::write` has written. So `rest` begins with
-        // what `P::write` has written with `last` = false.
-        let part = P::own(unsafe { P::read(&mut rest, false) });
-        *bytes = &bytes[bytes.len() - rest.len()..];
+    #[inline]
+    unsafe fn read(from: &mut Encoded<'_>, _: bool) -> Reverse<P> {
+        from.complement();
+        // SAFETY: the caller guarantees that `from` began with what `Self::write` has written. So its complement begins
+        // with what `P::write` has written with `last` = false.
+        let part = P::own(unsafe { P::read(from, false) });
+        from.complement();
         Reverse(part)
     }
 
@@ -134,10 +134,10 @@ unsafe impl KeyPart for IpAddr {
         }
     }
 
-    unsafe fn read(bytes: &mut &[u8], _: bool) -> IpAddr {
-        match take(bytes) {
-            [4] => Ipv4Addr::from(take::<4>(bytes)).into(),
-            [_] => Ipv6Addr::from(take::<16>(bytes)).into(),
+    unsafe fn read(from: &mut Encoded<'_>, _: bool) -> IpAddr {
+        match from.take() {
+            [4] => Ipv4Addr::from(from.take::<4>()).into(),
+            [_] => Ipv6Addr::from(from.take::<16>()).into(),
         }
     }
 

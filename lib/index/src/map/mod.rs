@@ -98,6 +98,48 @@ pub(crate) type CoreOf<S, K> = <FormOf<K> as Form>::Core<S>;
 /// read by reference under a guard. They need not be `Clone`: each method that returns a clone has a counterpart that
 /// returns a reference ([`Ref`], [`Entry`]).
 ///
+/// A map is invariant in the types of its keys and values, like a lock around them. The types of two values may be
+/// subtypes of each other even if they are `'static`, since a function that takes any reference is also one that takes
+/// a `&'static` one. If a map of the first could be used as a map of the second, then a function that needs a
+/// `&'static` reference could be stored, and be called with another one:
+///
+/// ```compile_fail,E0308
+/// use archipelago::HydraList;
+///
+/// type ForAny = for<'a> fn(&'a String);
+/// type ForStatic = fn(&'static String);
+///
+/// fn weaker<'m>(map: &'m HydraList<u64, ForAny>) -> &'m HydraList<u64, ForStatic> {
+///     map
+/// }
+/// ```
+///
+/// ```compile_fail,E0308
+/// use archipelago::index::{Session, hydra::Hydra};
+///
+/// type ForAny = for<'a> fn(&'a String);
+/// type ForStatic = fn(&'static String);
+///
+/// fn weaker<'m>(session: Session<'m, Hydra, u64, ForAny>) -> Session<'m, Hydra, u64, ForStatic> {
+///     session
+/// }
+/// ```
+///
+/// (What only gives values out may be used so. A [`Ref`] of the first is a `Ref` of the second:)
+///
+/// ```
+/// use archipelago::index::{Entry, Ref};
+///
+/// type ForAny = for<'a> fn(&'a String);
+/// type ForStatic = fn(&'static String);
+///
+/// fn weaker<'m>(
+///     (value, entry): (Ref<'m, ForAny>, Entry<'m, u64, ForAny>),
+/// ) -> (Ref<'m, ForStatic>, Entry<'m, u64, ForStatic>) {
+///     (value, entry)
+/// }
+/// ```
+///
 /// Two maps share no data. Dropping a map ends its background threads and drops every entry. Values that were removed
 /// or replaced before are dropped at some time after the last reader has ended, by any thread that uses the map, or by
 /// a background thread. If such a drop panics, the panic hook reports the panic, which is not propagated.
@@ -106,8 +148,9 @@ pub struct Map<S: Kind, K: Key, V: Send + Sync + 'static> {
     /// `None` means the defaults.
     settings: Option<Box<Settings<S>>>,
     // The map owns values of type V. It is `Send` and `Sync` under the conditions that would hold for an `RwLock`
-    // around its entries: all threads get shared references to the values.
-    entries: PhantomData<(K, V)>,
+    // around its entries: all threads get shared references to the values. As an `RwLock`, it is invariant in `V`: a
+    // reference to the map stores values as well as reading them.
+    entries: PhantomData<(K, V, fn(V) -> V)>,
 }
 
 impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {

@@ -68,9 +68,12 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// meanwhile. For a key in both maps, the value of `other` stays. Entries are moved without being cloned or
     /// rebuilt. Each entry is moved at a different moment.
     pub fn append(&self, other: &mut Self) {
+        if other.used().is_none() {
+            return;
+        }
         // After a panic the remaining entries are leaked, since words must not be in two maps.
         let other = ManuallyDrop::new(core::mem::replace(other, other.like()));
-        let Some(from) = other.used() else { return };
+        let from = other.core();
         let mut low = Some(FormOf::<K>::least());
         let mut batch = Batch::default();
         while let Some(start) = low.take() {
@@ -142,6 +145,9 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// Returns up to `parts - 1` distinct keys, in ascending order, that divide the map into ranges with about equally
     /// many entries. The first range is below the first key, the second range begins with it, and so on. The ranges can
     /// be processed by several threads. O(parts), or O(nodes) of the upper part of the structure.
+    ///
+    /// In an [`Art`](crate::Art), a part cannot be found among O(parts) nodes if thousands of keys are prefixes of one
+    /// another (`a`, `aa`, `aaa`, ...). Such keys may all be in one part.
     ///
     /// ```
     /// use archipelago::HydraList;

@@ -19,6 +19,7 @@
 //! | [`threads`] | a thread's own writes, keys that are never removed, churn, many threads, threads that start and end |
 //! | [`values`] | every value is dropped exactly once, and a long value is never read torn |
 //! | [`keys`] | (the keys of all these tests) |
+//! | [`quiet`] | (waiting for a map's idle state) |
 //! | [`laws`] | the laws of every key type |
 //! | [`sequences`] | all operations of `Map`, with keys that are difficult for one kind of map |
 //! | [`reference`] | (a correct map on which the suite is tested, and incorrect ones that it must find) |
@@ -30,6 +31,7 @@ pub mod histories;
 pub mod keys;
 pub mod laws;
 pub mod model;
+pub mod quiet;
 pub mod reference;
 pub mod sequences;
 pub mod threads;

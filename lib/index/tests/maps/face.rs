@@ -10,7 +10,7 @@ use archipelago_index::blink::{BLink, Dense, LARGEST, Pages};
 use archipelago_index::euno::{Skip, Tree};
 use archipelago_index::hydra::Hydra;
 use archipelago_index::map::{Kind, Map};
-use archipelago_index::{Change, Entry, Session};
+use archipelago_index::{Change, Entry, Key, Session};
 use rand::RngExt;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
@@ -51,8 +51,8 @@ macro_rules! of_every_map {
 of_every_map! {
     values_need_not_be_clone references_outlive_removal entries_go_anywhere iterators_are_sent seeks prefixes
     keys_and_values scans_end_early ranges_are_removed ranges_are_extracted many_are_inserted
-    sorted_entries_in_parallel maps_are_cut_and_joined maps_are_compared_and_cloned points_cut_evenly decisions_alone
-    tasks_take_sessions_along
+    sorted_entries_in_parallel maps_are_cut_and_joined maps_are_compared_and_cloned points_cut_evenly
+    points_cut_uneven_keys decisions_alone tasks_take_sessions_along
 }
 
 fn is_send<T: Send>(it: T) -> T {
@@ -393,6 +393,33 @@ fn maps_are_compared_and_cloned<S: Kind>() {
     assert_ne!(Map::<S, u64, f64>::from([(1, f64::NAN)]), Map::from([(1, f64::NAN)]));
 }
 
+/// Returns the numbers of entries of the ranges into which a map is divided.
+fn sizes_of_parts<S: Kind, K: Key>(map: &Map<S, K, u64>, parts: usize) -> Vec<usize> {
+    let points = map.split_points(parts);
+    let starts = [Bound::Unbounded].into_iter().chain(points.iter().map(Bound::Included));
+    let ends = points.iter().map(Bound::Excluded).chain([Bound::Unbounded]);
+    starts.zip(ends).map(|range| map.pin().range::<K, _>(range).count()).collect()
+}
+
+/// Most keys have a prefix that no other key has, beside many short keys; or each key is a prefix of the next one. In
+/// an `Art` the first are all below one node of the root, and the others below one another.
+fn points_cut_uneven_keys<S: Kind>() {
+    let (short, long) = (0_u8..200, sized(40_000, 2_000) as u64);
+    let scattered =
+        (0..long).map(|n| [b"\xFFlong".as_slice(), &n.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes()].concat());
+    let most_below_one: Map<S, Vec<u8>, u64> =
+        short.map(|byte| vec![byte]).chain(scattered).map(|key| (key, 1)).collect();
+    let prefixes: Map<S, Vec<u8>, u64> = (0..sized(1_200, 100)).map(|len| (vec![b'a'; len], 1)).collect();
+    for map in [most_below_one, prefixes] {
+        map.sync();
+        for parts in [2, 8, 40] {
+            let sizes = sizes_of_parts(&map, parts);
+            let even = map.len() / sizes.len();
+            assert!(sizes.iter().all(|&size| size <= 2 * even + 100), "{}: {sizes:?}", S::NAME);
+        }
+    }
+}
+
 fn points_cut_evenly<S: Kind>() {
     let count = sized(40_000, 2_000) as u64;
     let map: Map<S, u64, u64> = (0..count).map(|n| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15), n)).collect();
@@ -401,13 +428,7 @@ fn points_cut_evenly<S: Kind>() {
         let points = map.split_points(parts);
         assert!(points.is_sorted() && points.len() < parts && (parts > 8 || points.len() == parts - 1), "{parts}");
         assert!(points.iter().all(|point| map.pin().contains_key(point)));
-        let starts = [&[0][..], &points].concat();
-        let ends = points.iter().map(|end| Bound::Excluded(*end)).chain([Bound::Unbounded]);
-        let sizes: Vec<usize> = starts
-            .iter()
-            .zip(ends)
-            .map(|(start, end)| map.pin().range((Bound::Included(*start), end)).count())
-            .collect();
+        let sizes = sizes_of_parts(&map, parts);
         assert_eq!(sizes.iter().sum::<usize>() as u64, count);
         let even = count as usize / sizes.len();
         assert!(sizes.iter().all(|&size| size <= 2 * even + 100), "{sizes:?}");
