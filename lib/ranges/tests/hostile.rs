@@ -275,7 +275,8 @@ fn few_ranges_left_evenly_are_small() {
         (0..8).for_each(|_| map.domain().collect());
         HEAP.growth(|| drop(map)).unsigned_abs()
     };
-    let orders: [(&str, fn(u64) -> u64); 3] =
+    type Order = (&'static str, fn(u64) -> u64);
+    let orders: [Order; 3] =
         [("scattered", |at| at * 77_777 % COUNT), ("ascending", |at| at), ("descending", |at| COUNT - 1 - at)];
     for (step, (order, place)) in [100, 16].into_iter().flat_map(|step| orders.map(|order| (step, order))) {
         let fresh = held((0..COUNT).step_by(step).map(range).collect());
