@@ -5,10 +5,12 @@
 //! full cache no two shards write a common cache line, and the bound holds at every moment.
 //!
 //! # Invariant
-//! The sum of the pool and all leases is the capacity, except while a resize to a smaller capacity is still taking back
-//! leases.
+//! The sum of the pool and all leases is the capacity and the *debt*: what resizes to smaller capacities have yet to take
+//! back. (Room that a thread is moving from one place to another is in neither.) A resize to a larger capacity pays off
+//! debt before it fills the pool. Otherwise the pool would grow by room that shards still have.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
+use archipelago_platform::sync::{Mutex, MutexGuard};
 
 /// The number of pieces in a shard's equal share of the capacity. A shard takes a piece at a time: more if it needs
 /// more, and less if the pool has less.
@@ -25,13 +27,15 @@ pub(crate) fn possible(capacity: usize) -> usize {
 pub(crate) struct Budget {
     capacity: AtomicUsize,
     pool: AtomicUsize,
+    /// The debt. The capacity changes under this lock.
+    debt: Mutex<usize>,
     shards: usize,
 }
 
 // All accesses are relaxed, since the numbers publish no data; the shards' locks publish the entries.
 impl Budget {
     pub fn new(capacity: usize, shards: usize) -> Self {
-        Self { capacity: AtomicUsize::new(capacity), pool: AtomicUsize::new(capacity), shards }
+        Self { capacity: AtomicUsize::new(capacity), pool: AtomicUsize::new(capacity), debt: Mutex::new(0), shards }
     }
 
     pub fn capacity(&self) -> usize {
@@ -52,18 +56,71 @@ impl Budget {
         before.ok().and_then(grant).unwrap_or(0)
     }
 
-    /// Takes at most `most` from the pool. Returns the amount taken.
-    pub fn take_some(&self, most: usize) -> usize {
-        let before = self.pool.fetch_update(Relaxed, Relaxed, |pool| Some(pool - pool.min(most)));
-        before.map_or(0, |pool| pool.min(most))
-    }
-
     pub fn give(&self, amount: usize) {
         self.pool.fetch_add(amount, Relaxed);
     }
 
-    /// Sets the capacity and returns the previous one. The caller adjusts the pool.
-    pub fn set_capacity(&self, capacity: usize) -> usize {
-        self.capacity.swap(capacity, Relaxed)
+    fn lock(&self) -> MutexGuard<'_, usize> {
+        self.debt.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Returns the debt.
+    pub fn debt(&self) -> usize {
+        *self.lock()
+    }
+
+    /// Sets the capacity. If it is below the previous one, the caller takes the debt back from the leases.
+    pub fn set_capacity(&self, capacity: usize) {
+        let mut debt = self.lock();
+        let before = self.capacity.swap(capacity, Relaxed);
+        *debt += before.saturating_sub(capacity);
+        let paid = capacity.saturating_sub(before).min(*debt);
+        *debt -= paid;
+        self.give(capacity.saturating_sub(before) - paid);
+        drop(debt);
+        self.pay_from_pool();
+    }
+
+    /// Pays the debt with an amount that was taken back. What exceeds the debt goes into the pool.
+    pub fn pay(&self, amount: usize) {
+        let mut debt = self.lock();
+        let paid = amount.min(*debt);
+        *debt -= paid;
+        self.give(amount - paid);
+    }
+
+    /// Pays the debt with what the pool has.
+    pub fn pay_from_pool(&self) {
+        let mut debt = self.lock();
+        let most = *debt;
+        let before = self.pool.fetch_update(Relaxed, Relaxed, |pool| Some(pool - pool.min(most)));
+        *debt -= before.map_or(0, |pool| pool.min(most));
+    }
+}
+
+#[cfg(all(test, not(any(loom, archipelago_sim))))]
+mod tests {
+    use super::*;
+
+    /// A resize to a larger capacity reduces the debt first. What is taken back beyond the debt is in the pool again.
+    #[test]
+    fn growth_pays_debt() {
+        let budget = Budget::new(100, 1);
+        let mut lease = budget.take(90);
+        assert_eq!((lease, budget.pool()), (90, 10));
+        budget.set_capacity(20);
+        assert_eq!((budget.debt(), budget.pool()), (70, 0));
+        budget.set_capacity(60);
+        assert_eq!((budget.debt(), budget.pool()), (30, 0));
+        lease -= 40;
+        budget.pay(40);
+        assert_eq!((budget.debt(), budget.pool()), (0, 10));
+        budget.set_capacity(100);
+        assert_eq!((budget.debt(), budget.pool() + lease), (0, 100));
+        budget.set_capacity(0);
+        assert_eq!((budget.debt(), budget.pool()), (50, 0));
+        budget.give(30);
+        budget.pay_from_pool();
+        assert_eq!((budget.debt(), budget.pool()), (20, 0));
     }
 }

@@ -438,32 +438,30 @@ where
         removed
     }
 
-    /// Sets the capacity, and evicts until the weight is not above it.
+    /// Sets the capacity, and evicts until the weight is not above it. Other calls, also those by listeners that this
+    /// one calls, may change the capacity meanwhile.
     pub fn resize(&self, guard: &Guard<'_>, capacity: usize) {
         let capacity = possible(capacity);
-        let before = self.budget.set_capacity(capacity);
-        if capacity >= before {
-            return self.budget.give(capacity - before);
-        }
-        let from_pool = self.budget.take_some(before - capacity);
-        let mut excess = before - capacity - from_pool;
+        self.budget.set_capacity(capacity);
         // First each shard gives up its proportional part. Since these parts are rounded, any shards then give up the
         // rest.
-        let mut parts = (excess, before - from_pool);
+        let debt = self.budget.debt();
+        let mut parts = (debt, (capacity + debt).max(1));
         // If a listener or a destructor panics, the eviction continues, so that the bound is reached.
         let mut panics = FirstPanic::default();
-        while excess > 0 {
+        while self.budget.debt() > 0 {
             for shard in &self.shards {
                 let mut leaving = Leaving { inner: self, guard, gone: Gone::new() };
                 {
                     let mut shard = shard.lock();
                     let part = shard.lease() as u128 * parts.0 as u128 / parts.1 as u128;
-                    excess -= shard.yield_room(guard, excess.min(part as usize), &mut leaving.gone);
+                    let taken = shard.yield_room(guard, self.budget.debt().min(part as usize), &mut leaving.gone);
+                    self.budget.pay(taken);
                     shard.shrink(guard);
                 }
                 panics.call(move || leaving.settle(0));
             }
-            excess -= self.budget.take_some(excess);
+            self.budget.pay_from_pool();
             parts = (1, 1);
         }
         panics.resume();
@@ -478,6 +476,7 @@ where
         let guard = self.domain.pin();
         let leased: usize = self.shards.iter().map(|shard| shard.lock().check(&guard)).sum();
         assert_eq!(leased + self.budget.pool(), self.budget.capacity(), "leases and pool are the capacity");
+        assert_eq!(self.budget.debt(), 0, "resizes have taken back what they owe");
     }
 }
 

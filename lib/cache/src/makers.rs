@@ -8,12 +8,14 @@
 
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
+use std::collections::{BTreeMap, HashMap};
 
 use archipelago_platform::atomic::{AtomicBool, Ordering::Relaxed};
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::panics::FirstPanic;
 use archipelago_platform::sync::{Arc, Condvar, Mutex, MutexGuard};
 use archipelago_platform::thread;
+use foldhash::fast::FixedState;
 
 use crate::waits::Waits;
 
@@ -34,14 +36,15 @@ struct Shard {
 
 #[derive(Default)]
 struct State {
-    making: Vec<Making>,
+    /// By the keys' hashes. Their users choose the hash function, so it needs no seed here.
+    making: HashMap<u64, Making, FixedState>,
     /// The last number that a permit or a waiting task got. Each number is used once.
     last: u64,
 }
 
 impl State {
     fn find(&mut self, hash: u64) -> Option<&mut Making> {
-        self.making.iter_mut().find(|making| making.hash == hash)
+        self.making.get_mut(&hash)
     }
 
     fn number(&mut self) -> u64 {
@@ -51,13 +54,12 @@ impl State {
 
     fn begin(&mut self, hash: u64, by: Option<thread::ThreadId>) {
         let number = self.number();
-        self.making.push(Making { hash, number, by, is_awaited: false, made: None, tasks: Vec::new() });
+        self.making.insert(hash, Making { number, by, is_awaited: false, made: None, tasks: BTreeMap::new() });
     }
 }
 
 /// A key whose value is being made.
 struct Making {
-    hash: u64,
     /// The permit's unique number.
     number: u64,
     /// The thread that makes the value; `None` if the maker is a task.
@@ -67,8 +69,8 @@ struct Making {
     /// `true` in it if the maker had a value. It is made by the first who waits, and stored before the shard's lock, under which this
     /// maker is removed, is released.
     made: Option<Arc<AtomicBool>>,
-    /// Tasks that wait, each with a unique number.
-    tasks: Vec<(u64, Waker)>,
+    /// Tasks that wait, by their numbers.
+    tasks: BTreeMap<u64, Waker>,
 }
 
 impl Making {
@@ -142,8 +144,7 @@ impl Drop for Permit<'_> {
     fn drop(&mut self) {
         let tasks = {
             let mut state = self.shard.lock();
-            let at = state.making.iter().position(|making| making.hash == self.hash).expect("this permit's");
-            let making = state.making.swap_remove(at);
+            let making = state.making.remove(&self.hash).expect("this permit's");
             if making.is_awaited {
                 self.makers.waits.remove(self.hash);
             }
@@ -153,7 +154,7 @@ impl Drop for Permit<'_> {
             making.tasks
         };
         self.shard.made.notify_all();
-        wake_all(tasks.into_iter().map(|(_, waker)| waker));
+        wake_all(tasks.into_values());
     }
 }
 
@@ -189,17 +190,15 @@ impl<'m> Future for Asking<'m> {
             (None, Some(_)) => {
                 let number = state.number();
                 let making = state.find(hash).expect("found before");
-                making.tasks.push((number, waker));
+                making.tasks.insert(number, waker);
                 self.waits = Some((number, making.made()));
                 return Poll::Pending;
             }
-            (Some((number, made)), Some(making)) => {
-                making.tasks.iter_mut().find(|(of, _)| of == number).ok_or_else(|| made.load(Relaxed))
-            }
+            (Some((number, made)), Some(making)) => making.tasks.get_mut(number).ok_or_else(|| made.load(Relaxed)),
             (Some((_, made)), None) => Err(made.load(Relaxed)),
         };
         match waits {
-            Ok((_, old)) => {
+            Ok(old) => {
                 core::mem::swap(old, &mut waker);
                 drop(state);
                 Poll::Pending
@@ -214,10 +213,7 @@ impl Drop for Asking<'_> {
     fn drop(&mut self) {
         let Some((number, _)) = &self.waits else { return };
         let mut state = self.shard.lock();
-        let waker = state.find(self.hash).and_then(|making| {
-            let at = making.tasks.iter().position(|(of, _)| of == number)?;
-            Some(making.tasks.swap_remove(at))
-        });
+        let waker = state.find(self.hash).and_then(|making| making.tasks.remove(number));
         drop(state);
         drop(waker);
     }

@@ -53,6 +53,30 @@ fn keys_that_are_asked_for_once_flush_nothing() {
     assert!(beside > lru + 0.04, "{beside}, and the least recently used {lru}");
 }
 
+/// Returns the bytes, besides entries, of a cache that had many entries and has few, and those of one that had few.
+fn overheads<P: Policy + 'static>() -> (usize, usize) {
+    const FEW: u64 = 100;
+    let overhead = |entries: u64| {
+        let cache: Cache<u64, (), P> = Cache::builder().policy::<P>().shards(1).entries(entries as usize);
+        (0..entries).for_each(|key| _ = cache.insert(key, ()));
+        cache.resize(FEW as usize);
+        (entries..entries + FEW).for_each(|key| _ = cache.insert(key, ()));
+        cache.sync();
+        assert_eq!(cache.stats().len, FEW as usize);
+        cache.stats().overhead_bytes
+    };
+    (overhead(100_000), overhead(FEW))
+}
+
+#[test]
+fn caches_that_have_shrunk_are_small() {
+    for (name, (shrunk, fresh)) in
+        [("s3", overheads::<S3Fifo>()), ("sieve", overheads::<Sieve>()), ("lru", overheads::<SampledLru>())]
+    {
+        assert!(shrunk < 8 * fresh, "{name}: {shrunk} bytes, and {fresh} of a cache that was always small");
+    }
+}
+
 /// The requests repeat a loop that is longer than the cache. Nearly as large a part of the loop as fits must stay in the cache. (A cache that evicts
 /// the least recently used entry would have no hit.) In a loop of twice the cache's length, the ghosts (the remembered hashes of evicted entries)
 /// include every key, but only a part of the keys may enter the main queue.

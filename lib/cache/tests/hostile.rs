@@ -1037,6 +1037,70 @@ fn sizes_change_side_by_side() {
     cache.check_invariants();
 }
 
+/// The bound holds when a cache grows again, by its listener, before it has shrunk.
+#[test]
+fn sizes_change_inside_of_a_change_of_size() {
+    let _beside = beside();
+    static CACHE: OnceLock<Cache<u64, ()>> = OnceLock::new();
+    static GROWS: AtomicBool = AtomicBool::new(false);
+    const MOST: usize = 200;
+    let listener = |_: &u64, _: &(), cause: Cause| {
+        let cache = CACHE.get().expect("it has entries");
+        // Evictions by insertions end here.
+        if cause != Cause::Evicted || !GROWS.swap(false, Relaxed) {
+            return;
+        }
+        cache.resize(MOST);
+        (1_000..1_000 + MOST as u64).for_each(|key| _ = cache.insert(key, ()));
+        assert!(cache.stats().len <= MOST, "{} entries", cache.stats().len);
+    };
+    let cache = CACHE.get_or_init(|| Cache::builder().shards(2).on_leave(listener).entries(MOST));
+    (0..MOST as u64).for_each(|key| _ = cache.insert(key, ()));
+    GROWS.store(true, Relaxed);
+    cache.resize(MOST / 10);
+    assert!(!GROWS.load(Relaxed), "the listener was called");
+    assert_eq!(cache.capacity(), MOST);
+    cache.check_invariants();
+    (2_000..3_000).for_each(|key| _ = cache.insert(key, ()));
+    assert_eq!(cache.stats().len, MOST, "the cache has all of its room again");
+}
+
+/// Many keys are made at the same time, and many tasks wait for one of them. Tasks are dropped in the midst of this.
+#[test]
+fn many_tasks_make_and_wait_at_the_same_time() {
+    const KEYS: u64 = 2_000;
+    let _beside = beside();
+    let cache: Cache<u64, u64> = Cache::builder().shards(1).entries(2 * KEYS as usize);
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    let (mut waits, mut makes) = (Context::from_waker(&waker), Context::from_waker(Waker::noop()));
+    let make = |key: u64| {
+        Box::pin(cache.get_or_insert_async(key, async move {
+            Polls(2).await;
+            key + 1
+        }))
+    };
+    let mut makers: Vec<_> = (0..KEYS).map(make).collect();
+    makers.iter_mut().for_each(|maker| assert!(maker.as_mut().poll(&mut makes).is_pending()));
+    // The value of key 0 is awaited. Every third task that waits is dropped.
+    let mut waiting: Vec<_> = (0..KEYS).map(|_| make(0)).collect();
+    for _ in 0..2 {
+        waiting.iter_mut().for_each(|task| assert!(task.as_mut().poll(&mut waits).is_pending()));
+    }
+    let mut number = 0_u32;
+    waiting.retain(|_| {
+        number += 1;
+        !number.is_multiple_of(3)
+    });
+    // The makers end in another order than they began in.
+    for key in (0..KEYS).rev() {
+        assert_eq!(makers[key as usize].as_mut().poll(&mut makes), Poll::Ready(key + 1));
+    }
+    assert_eq!(woken.0.load(Relaxed) as usize, waiting.len(), "those that are left are woken, once each");
+    waiting.iter_mut().for_each(|task| assert_eq!(task.as_mut().poll(&mut waits), Poll::Ready(1)));
+    assert_eq!(cache.stats().len, KEYS as usize);
+}
+
 #[test]
 fn times_may_be_none_or_endless() {
     let _beside = beside();

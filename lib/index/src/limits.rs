@@ -1,9 +1,9 @@
 //! A map's limits on memory: on memory that waits for readers, and on all memory.
 //!
 //! The cap on all memory is kept by an *allowance*: a number of bytes that may be requested before the memory is
-//! counted again. The allowance is at most a quarter of what was left at the last count, and so is the second one, of
-//! operations that need other memory. Counting reads the counters of all threads, but is rare with an allowance, and
-//! requests of several threads between two counts stay below the cap.
+//! counted again. The allowance is at most a quarter of what was left at the last count, and at most 4 MiB. So is the
+//! second allowance, of operations that need memory outside pages. Counting reads the counters of all threads, but is
+//! rare with an allowance, and requests of several threads between two counts stay below the cap.
 //!
 //! Pages are allocated in blocks of many pages. For an entry that needs room in pages only, free pages of a block do
 //! not count: only memory *in use* counts ([`Limits::left`](Limits::left)). At the cap, entries that need no new page

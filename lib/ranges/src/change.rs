@@ -199,18 +199,22 @@ impl<K: Point, V: Clone + Eq + 'static> Directory<K, V> {
         replaced.retire(guard);
         if after < before && after <= CAPACITY / 4 {
             self.merge(guard, low);
+            // If ranges are removed in ascending order, the next leaf is full yet, and the previous one is small.
+            if low > K::MIN {
+                self.merge(guard, low.before());
+            }
         }
         Ok(())
     }
 
-    /// Merges the leaf that contains `low` with the next one, if both together have few ranges. If a value's `clone`
+    /// Merges the leaf that contains `point` with the next one, if both together have few ranges. If a value's `clone`
     /// panics, the panic is caught and the leaves stay separate, since the change that precedes the merge has already
     /// taken effect.
-    fn merge(&self, guard: &Guard<'_>, low: K) {
+    fn merge(&self, guard: &Guard<'_>, point: K) {
         let mut new = Making::new();
         let changing = Changing::begin();
         let mut held = Held::none();
-        let high = held.lock_next(self, guard, low).high();
+        let high = held.lock_next(self, guard, point).high();
         if high == K::MAX {
             return;
         }

@@ -147,8 +147,8 @@ impl<S: Scheme> Database<S> {
     /// let it compute a result, and act on the result afterwards. `body` should be short, since versions that are
     /// replaced while it runs are freed only after it has ended.
     ///
-    /// While `body` runs, it may see inconsistent rows, since other transactions commit. (With the locking schemes,
-    /// rows are always consistent.) A run that saw inconsistent rows is repeated, whether it returned or panicked. But
+    /// While `body` runs, it may see inconsistent rows, since other transactions commit. (With the locking schemes, the
+    /// rows that it has seen stay as they are, but rows may appear where it has found none.) A run that saw inconsistent rows is repeated, whether it returned or panicked. But
     /// `body` must not loop forever on inconsistent rows.
     ///
     /// # Errors
@@ -257,7 +257,6 @@ impl<S: Scheme> Database<S> {
         arrival: u64,
         body: impl FnOnce(&mut Tx<'_, S>) -> Result<T, E>,
     ) -> End<T, E> {
-        let _inside = self.shared.step_inside();
         let mut tx = Tx { work: Work::begin(&self.shared, isolation == Isolation::Snapshot, arrival) };
         let ended = catch_unwind(AssertUnwindSafe(|| body(&mut tx)));
         match ended {

@@ -115,8 +115,12 @@
 //! A replaced version is freed when all transactions have ended that were running when it was replaced. So one long
 //! transaction delays all reclamation. Each open snapshot keeps at most one version of each row (and index entry) that
 //! is replaced or removed while it is open. These versions are freed when the snapshot ends. [`Database::stats`] counts
-//! the memory that waits to be freed. Rows' destructors run in any thread that uses the database. Their panics are
-//! reported by the panic hook, and not propagated. [`Database::limited`] sets a limit on all this memory.
+//! the memory that waits to be freed. [`Database::limited`] sets a limit on all this memory.
+//!
+//! Rows' destructors run in any thread that uses the database. Their panics are reported by the panic hook, and not
+//! propagated. They may use the database: their thread is in no transaction, and has no lock of a row. Two kinds of
+//! destructors run within a transaction: of rows that the closure or a failed step drops, and those that the closure
+//! causes by a call of [`Database::collect`] or by the end of a snapshot.
 //!
 //! # Durability
 //! `Database::open` (feature `durable`) makes a database in a directory. After a crash of the process or

@@ -129,7 +129,8 @@ impl<S: Scheme> Version<S> {
 
     /// Returns whether the version is an origin. If so, no earlier commit to the key is in this record.
     pub(crate) fn is_origin(&self) -> bool {
-        self.kind.absent && self.begin.load(Ordering::Relaxed) == 0
+        // In this order: for most versions the first comparison decides.
+        self.begin.load(Ordering::Relaxed) == 0 && self.kind.absent
     }
 
     /// Notes the epoch on which the unlogged transaction that has written the version depended.

@@ -101,7 +101,7 @@ pub trait Indexes<R: Row>: sealed::Sealed {
     fn build<S: Scheme>(home: &Builder<'_, S>) -> Vec<Box<dyn Secondary<R, S>>>;
 }
 
-/// The data from which an index is built: the database's home, and whether the table is logged.
+/// The data from which an index is built: the database's home, and whether the database has a log.
 pub struct Builder<'h, S: Scheme>(pub(crate) &'h Home<S>, bool);
 
 mod sealed {
@@ -147,9 +147,10 @@ impl<R: Row, S: Scheme> core::fmt::Debug for Table<R, S> {
 impl<R: Row, S: Scheme> Table<R, S> {
     pub(crate) fn new(shared: &Arc<Shared<S>>, codec: Option<Codec<R::Key, R>>) -> Self {
         let home = shared.home();
-        let logged = codec.is_some();
-        let indexes = R::Indexes::build(&Builder(home, logged));
-        let core = Arc::new(Core { rows: Typed::new(home, logged, codec), indexes });
+        // Tables with a codec are declared before the log is started, all others afterwards.
+        let logs = codec.is_some() || shared.log().is_some();
+        let indexes = R::Indexes::build(&Builder(home, logs));
+        let core = Arc::new(Core { rows: Typed::new(home, logs, codec), indexes });
         shared.keep(core.clone());
         Self { shared: shared.clone(), core }
     }

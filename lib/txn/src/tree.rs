@@ -62,7 +62,7 @@ pub trait Tree<S: Scheme>: Send + Sync {
     /// Returns the scheme's data about gaps.
     fn gap(&self) -> &S::Gap;
 
-    /// Returns the data that unlinked records of a logged table leave for their successors.
+    /// Returns the data that unlinked records leave for their successors, in a database with a log.
     fn gone(&self) -> &Gone;
 
     /// Appends a version's log entry, without its serial, and returns the serial's position. Returns `None` if the
@@ -87,11 +87,13 @@ pub trait Tree<S: Scheme>: Send + Sync {
     unsafe fn unlink_later(&self, record: &Record<S>, guard: &Guard<'_>);
 }
 
-/// Data that the unlinked records of an index leave for their successors: the greatest serial and epoch of their last
-/// versions. Both are raised before a record is unlinked, so that the next record of its key finds them.
+/// Data that the unlinked records of an index leave for their successors. Both are raised before a record is unlinked, so
+/// that the next record of its key finds them.
 #[derive(Default)]
 pub(crate) struct Gone {
+    /// The greatest serial of their last versions. Only logged tables use it.
     pub(crate) serial: AtomicU64,
+    /// The latest epoch on which their last versions depend.
     pub(crate) epoch: AtomicU64,
 }
 
@@ -99,8 +101,8 @@ pub(crate) struct Typed<M: Kind, K: KeyPart, P, S: Scheme> {
     map: Map<M, K, usize>,
     gap: S::Gap,
     gone: Gone,
-    /// Whether the index belongs to a logged table.
-    logged: bool,
+    /// Whether the database has a log. The index's own table may be in memory.
+    logs: bool,
     /// The codec, in the primary index of a logged table.
     codec: Option<Codec<K, P>>,
     /// Freed after the records, which `drop` frees first.
@@ -121,13 +123,13 @@ pub(crate) type Bounds<K> = (Bound<K>, Bound<K>);
 pub(crate) type Found<'g, K, P, S> = &'g Keyed<K, P, S>;
 
 impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
-    pub(crate) fn new(home: &Home<S>, logged: bool, codec: Option<Codec<K, P>>) -> Self {
+    pub(crate) fn new(home: &Home<S>, logs: bool, codec: Option<Codec<K, P>>) -> Self {
         // The map's defaults are fixed now, rather than at the first entry, which any thread may insert.
         Self {
             map: Map::builder().build(),
             gap: S::Gap::default(),
             gone: Gone::default(),
-            logged,
+            logs,
             codec,
             origin: Origin::new::<P>(),
             home,
@@ -308,11 +310,11 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Tree<S> for Typed<M, K, P, S> {
         // SAFETY: the version of a latched head.
         let version = unsafe { &*latch.version() };
         S::before_unlink(version, &self.gap);
-        if self.logged {
+        if self.logs {
             // Relaxed: this store precedes the link of the key's next record, and readers of that record load the word
             // after they found the link.
             self.gone.serial.fetch_max(version.serial.load(Ordering::Relaxed), Ordering::Relaxed);
-            self.gone.epoch.fetch_max(version.begin.load(Ordering::Relaxed), Ordering::Relaxed);
+            self.gone.epoch.fetch_max(version.needs(), Ordering::Relaxed);
         }
         // SAFETY: records of this index are `Keyed` of these types, which begin with the record.
         let keyed = unsafe { &*ptr::from_ref(record).cast::<Keyed<K, P, S>>() };

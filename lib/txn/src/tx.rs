@@ -184,7 +184,8 @@ impl<'t, S: Scheme> Tx<'t, S> {
     }
 
     /// Runs a part of the transaction that can be rolled back: if `part` fails or panics, its writes are undone, and
-    /// the transaction may continue. The commit still validates what `part` has read.
+    /// the transaction may continue. The commit still validates what `part` has read. Only a conflict cannot be rolled
+    /// back: after [`Error::Conflict`] all later steps and the commit fail with this error, too.
     ///
     /// ```
     /// # use archipelago_txn::{Database, Error, Row, on};
@@ -245,7 +246,7 @@ impl<'t, S: Scheme> Tx<'t, S> {
                 return Ok(Some((Link(found), Slot { place, seen }, old)));
             }
         }
-        // The retry and validation are as in `sight::get`.
+        // A dead record proves that the key was absent, as in `sight::see`.
         self.work.note_gap(|| Box::new(Point { tree: &core.rows, key: key.clone() }));
         Ok(None)
     }

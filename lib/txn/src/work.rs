@@ -5,7 +5,8 @@
 //!    thread that waits for a latch holds only latches of smaller addresses, so there is no deadlock.
 //! 2. SeqCst fence; load the clock; SeqCst fence. The scheme validates the reads, and gaps are looked up again.
 //! 3. Install all versions, unlatching record by record. No users' code runs from the first installation to the last.
-//! 4. Afterwards, with no latch held: retire replaced versions, and unlink records of absent keys.
+//! 4. Afterwards, with no latch held: release locks and holds, unlink records of absent keys, and retire replaced
+//!    versions. The latter two run destructors of rows, so nothing that another transaction may wait for is held then.
 //!
 //! Before step 3 no version is published, so a failed commit only frees them.
 
@@ -25,7 +26,7 @@ use crate::gap::Gap;
 use crate::memory::Memory;
 use crate::record::{self, Head, Latch, Record, Version};
 use crate::scheme::{Conflict, Mode, Moment, Scheme};
-use crate::shared::Shared;
+use crate::shared::{Inside, Shared};
 use crate::tree::Tree;
 use crate::writes::{Write, Writes};
 
@@ -85,14 +86,22 @@ pub struct Work<'t, S: Scheme> {
     /// A record whose version the transaction has read and another transaction has replaced since. The transaction may
     /// still end, but must not write.
     stale: Option<*const Record<S>>,
-    /// The latest epoch on which the versions that the transaction has read depend, in multi-version schemes.
+    /// The latest epoch on which those reads depend that do not say so when they are validated: in multi-version schemes
+    /// all reads, in the others those of keys that have a new record to which nothing was committed yet.
     newest: u64,
     /// Records that only this transaction may write, in multi-version schemes.
     owned: Vec<*const Record<S>>,
+    /// What a commit has left for the transaction's end.
+    done: Done<S>,
+    /// Marks the thread as being in a transaction.
+    inside: Option<Inside<'t>>,
 }
 
 impl<'t, S: Scheme> Work<'t, S> {
+    /// # Panics
+    /// If the thread is already in a transaction of the database.
     pub(crate) fn begin(shared: &'t Shared<S>, with_snapshot: bool, arrival: u64) -> Self {
+        let inside = shared.step_inside();
         let guard = shared.home().domain.pin();
         let epochs = shared.epochs();
         let snapshot = if S::VERSIONS { Some(epochs.begin()) } else { with_snapshot.then(|| epochs.open()) };
@@ -119,6 +128,8 @@ impl<'t, S: Scheme> Work<'t, S> {
             stale: None,
             newest: 0,
             owned: Vec::new(),
+            done: Done::default(),
+            inside: Some(inside),
         }
     }
 
@@ -183,6 +194,10 @@ impl<'t, S: Scheme> Work<'t, S> {
         // Reads of locked records are noted, too: before the transaction is acknowledged, the log must have the
         // versions that it has read.
         self.reads.push((place.record, head.version()));
+        // SAFETY: a head's version, inside of the guard.
+        if unsafe { &*head.version() }.is_origin() {
+            self.newest = self.newest.max(gone(place));
+        }
         Ok(Look::At(head.version()))
     }
 
@@ -230,9 +245,11 @@ impl<'t, S: Scheme> Work<'t, S> {
     /// Notes a version that the commit has to validate. If the transaction owns the record, no note is needed: no other
     /// transaction can replace the version.
     fn note_read(&mut self, place: RecordRef<S>, mode: Mode, (seen, is_newest): (*mut Version<S>, bool), moment: u64) {
-        // SAFETY: seen inside of the guard. (A stamp that is not yet in its version is at most this transaction's
-        // moment.)
-        let needs = unsafe { seen.as_ref() }.map_or(0, |seen| seen.needs().min(moment));
+        // SAFETY: seen inside of the guard.
+        let committed = unsafe { seen.as_ref() }.filter(|seen| !seen.is_origin());
+        // A stamp that is not yet in its version, and that of a removal which this transaction sees, are at most the
+        // transaction's moment.
+        let needs = committed.map_or_else(|| gone(place), Version::needs).min(moment);
         self.newest = self.newest.max(needs);
         if self.validates && is_newest && mode == Mode::Share {
             self.reads.push((place.record, seen));
@@ -406,15 +423,15 @@ impl<'t, S: Scheme> Work<'t, S> {
         (!encoded.serials.is_empty()).then_some(encoded)
     }
 
-    /// Returns the latest epoch on which the versions that the transaction has read depend. For gaps, an upper bound is
-    /// used.
+    /// Returns the latest epoch on which the versions that the transaction has read depend. For absent keys, an upper
+    /// bound is used.
     fn newest_read(&self) -> u64 {
         let rows = self.reads().map(|(_, seen)| seen.needs());
         let gaps = self.gaps.iter().map(|gap| gap.tree().gone().epoch.load(Ordering::Relaxed));
         // Transactions that are not validated have noted no gaps.
         let moment = self.snapshot.filter(|_| !self.validates);
-        let rows = if S::VERSIONS { self.newest } else { rows.max().unwrap_or(0) };
-        gaps.chain(moment).fold(rows, u64::max)
+        let rows = if S::VERSIONS { 0 } else { rows.max().unwrap_or(0) };
+        gaps.chain(moment).fold(rows.max(self.newest), u64::max)
     }
 
     /// Commits. Returns the epoch that has to be durable before the transaction is acknowledged. After an error nothing
@@ -457,7 +474,7 @@ impl<'t, S: Scheme> Work<'t, S> {
         let mut done = Done { dropped: Vec::with_capacity(self.writes.len()), ..Done::default() };
         let epoch = S::install(&mut self, encoded, &mut done);
         drop(committing);
-        self.settle(done);
+        self.leave(done);
         epoch.map(|epoch| needs.unwrap_or(epoch))
     }
 
@@ -559,8 +576,14 @@ impl<'t, S: Scheme> Work<'t, S> {
         }
     }
 
-    /// Does the remaining work of a commit, with no latch held. Runs users' destructors, whose panics are caught.
-    pub(crate) fn settle(&mut self, Done { dropped, later }: Done<S>) {
+    /// Leaves the remaining work of a commit for the transaction's end.
+    pub(crate) fn leave(&mut self, done: Done<S>) {
+        self.done = done;
+    }
+
+    /// Does the remaining work of a commit. Runs users' destructors, whose panics are caught.
+    fn settle(&mut self) {
+        let Done { dropped, later } = core::mem::take(&mut self.done);
         // SAFETY: the versions were unlinked from their chains under latches.
         dropped.into_iter().for_each(|version| unsafe { record::retire(&self.guard, version, self.memory()) });
         for place in later {
@@ -570,9 +593,16 @@ impl<'t, S: Scheme> Work<'t, S> {
     }
 }
 
+/// Returns an epoch on which the absence of a key depends. Nothing was committed to the key's record yet. But if the key
+/// had a record before, the removal of its row was committed to the previous record, and is durable with this epoch.
+fn gone<S: Scheme>(place: RecordRef<S>) -> u64 {
+    // SAFETY: the index outlives the transaction.
+    unsafe { &*place.tree }.gone().epoch.load(Ordering::Relaxed)
+}
+
 /// The work that a commit leaves for its end: versions to retire, and records to prune or unlink after a grace period.
 pub struct Done<S: Scheme> {
-    dropped: Vec<*mut Version<S>>,
+    pub(crate) dropped: Vec<*mut Version<S>>,
     pub(crate) later: Vec<RecordRef<S>>,
 }
 
@@ -613,30 +643,34 @@ impl<S: Scheme> Default for Done<S> {
 }
 
 impl<S: Scheme> Drop for Work<'_, S> {
-    /// Rolls back what was not committed, and releases locks and holds.
+    /// Releases locks and holds, and ends the transaction. Then destructors of rows run, which may use the database or
+    /// wait for another thread: what was not committed is freed, and what was replaced retired.
     fn drop(&mut self) {
-        let written = if self.handed_over { &[] } else { &*self.writes };
-        let own = written.iter().map(|write| write.pending).chain(self.undo.iter().map(|undo| undo.1));
-        // SAFETY: none of them was published, and the closure, which may have had references to them, has ended.
-        own.chain(self.retained.iter().copied()).for_each(|version| unsafe { record::free(version, self.memory()) });
         for (&record, &(mode, _)) in &self.locks {
             // SAFETY: alive inside of the guard.
             S::release(unsafe { &*record }, mode, self.arrival);
         }
         // SAFETY: as above.
         self.held.iter().for_each(|place| unsafe { &*place.record }.let_go());
+        // SAFETY: as above.
+        self.owned.iter().for_each(|&record| unsafe { &*record }.disown());
+        if S::VERSIONS {
+            self.shared.epochs().end();
+        }
+        self.inside = None;
         let locked = self.locks.values().map(|lock| lock.1);
         for place in self.held.iter().copied().chain(locked) {
             // SAFETY: as above.
             unsafe { (*place.tree).unlink(&*place.record, &self.guard) };
         }
-        // SAFETY: as above.
-        self.owned.iter().for_each(|&record| unsafe { &*record }.disown());
-        match self.snapshot {
-            Some(_) if S::VERSIONS => self.shared.epochs().end(),
-            Some(snapshot) => self.shared.close(snapshot),
-            None => {}
+        if let Some(snapshot) = self.snapshot.filter(|_| !S::VERSIONS) {
+            self.shared.close(snapshot);
         }
+        let written = if self.handed_over { &[] } else { &*self.writes };
+        let own = written.iter().map(|write| write.pending).chain(self.undo.iter().map(|undo| undo.1));
+        // SAFETY: none of them was published, and the closure, which may have had references to them, has ended.
+        own.chain(self.retained.iter().copied()).for_each(|version| unsafe { record::free(version, self.memory()) });
+        self.settle();
         if let Some((record, mode)) = self.missed.get() {
             // SAFETY: as above.
             S::linger(unsafe { &*record }, mode, self.arrival);

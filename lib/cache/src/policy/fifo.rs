@@ -4,9 +4,13 @@ use std::collections::VecDeque;
 
 use crate::entry::Resident;
 
-/// The least number of blank slots at which the queue is compacted. A removed entry leaves its slot blank until the
-/// slot is the oldest one, or until the queue has at least this many blank slots and more blank slots than entries.
+/// The least number of blank slots at which the queue is compacted. A removed entry leaves its slot blank until
+/// [`pop`](Fifo::pop) reaches the slot, or until a removal finds at least this many blank slots, and more than entries.
 const BLANK_AT_LEAST: usize = 32;
+
+/// The queue is compacted, too, if it has memory for more than this many slots for each entry. Its memory has doubled
+/// whenever it was full, and half of its slots may be blank, so it has less unless entries have left.
+const SPARE: usize = 4;
 
 /// An entry's header is prefetched when the entry is this many slots away from the oldest end. The headers of the oldest entries are mostly in no
 /// processor's cache.
@@ -85,6 +89,9 @@ impl<const TAG: u32> Fifo<TAG> {
             }
             if let Some(entry) = item {
                 self.gone(entry);
+                if self.items.capacity() > SPARE * self.len.max(BLANK_AT_LEAST) {
+                    self.close_up();
+                }
                 return Some(entry);
             }
         }
@@ -166,6 +173,27 @@ mod tests {
         assert!(order.into_iter().eq((3..1_000).step_by(10)));
         // SAFETY: boxed above, and in no queue.
         entries.iter().for_each(|entry| drop(unsafe { Entry::emptied(*entry) }));
+    }
+
+    /// A queue whose oldest entries leave keeps little memory, also if others have left before.
+    #[test]
+    fn queues_that_shrink_free_their_memory() {
+        for removed in [0, 499] {
+            let entries: Vec<_> = (0..1_000_u64).map(|key| Entry::boxed(key, (), key, 1)).collect();
+            // SAFETY: freed below.
+            let resident = |at: usize| unsafe { Resident::new(entries[at]) };
+            let mut queue = Fifo::<1>::default();
+            (0..1_000).for_each(|at| queue.push(resident(at)));
+            (1_000 - removed..1_000).for_each(|at| queue.remove(resident(at)));
+            let left = 1_000 - removed;
+            let order: Vec<_> = (0..left as u64 - 10).map(|_| queue.pop().map(|entry| entry.header().hash())).collect();
+            assert!(order.into_iter().eq((0..left as u64 - 10).map(Some)));
+            assert!(queue.bytes() <= SPARE * BLANK_AT_LEAST * 8, "{} bytes for 10 entries", queue.bytes());
+            (left - 10..left).for_each(|at| queue.remove(resident(at)));
+            assert_eq!((queue.len(), queue.weight()), (0, 0));
+            // SAFETY: boxed above, and in no queue.
+            entries.iter().for_each(|entry| drop(unsafe { Entry::emptied(*entry) }));
+        }
     }
 
     /// A replacing entry takes the position of the old one, and counts with its own weight.

@@ -136,27 +136,7 @@ impl sealed::Queues for S3Fifo {
     }
 
     fn evict(&mut self, room: usize, _: u32) -> Option<Resident<'static>> {
-        self.undisturbed = 0;
-        loop {
-            let is_small = self.small.weight() > self.small_room(room) || self.main.len() == 0;
-            if is_small && let Some(entry) = self.small.pop() {
-                if entry.header().marks() < PROMOTED {
-                    self.ghosts.note(entry.header().hash(), SMALL, self.remembered());
-                    self.evicted += 1;
-                    self.forget_turns();
-                    return Some(entry);
-                }
-                self.enter_main(entry, 0);
-            } else {
-                let entry = self.main.pop()?;
-                let marks = entry.header().marks();
-                if marks == 0 {
-                    self.ghosts.note(entry.header().hash(), MAIN, self.remembered());
-                    return Some(entry);
-                }
-                self.enter_main(entry, marks - 1);
-            }
-        }
+        self.evict_by(room, Header::marks)
     }
 
     fn next(&self) -> Option<Resident<'static>> {
@@ -171,6 +151,37 @@ impl sealed::Queues for S3Fifo {
 }
 
 impl S3Fifo {
+    /// Removes and returns the entry to evict. `marks` returns the hits of an entry that were counted.
+    ///
+    /// An entry of the main queue that was hit is spared: it enters the queue again with a hit less. Threads that go on
+    /// hitting all entries of the queue could keep the loop going forever. So after as many rounds as an entry may have
+    /// hits, an entry is evicted although it was hit. Without such threads there are no more rounds anyway.
+    fn evict_by(&mut self, room: usize, marks: impl Fn(&Header) -> u32) -> Option<Resident<'static>> {
+        self.undisturbed = 0;
+        let mut spared = 0;
+        loop {
+            let is_small = self.small.weight() > self.small_room(room) || self.main.len() == 0;
+            if is_small && let Some(entry) = self.small.pop() {
+                if marks(entry.header()) < PROMOTED {
+                    self.ghosts.note(entry.header().hash(), SMALL, self.remembered());
+                    self.evicted += 1;
+                    self.forget_turns();
+                    return Some(entry);
+                }
+                self.enter_main(entry, 0);
+            } else {
+                let entry = self.main.pop()?;
+                let hits = marks(entry.header());
+                if hits == 0 || spared >= MOST_HITS as usize * (self.main.len() + 1) {
+                    self.ghosts.note(entry.header().hash(), MAIN, self.remembered());
+                    return Some(entry);
+                }
+                spared += 1;
+                self.enter_main(entry, hits - 1);
+            }
+        }
+    }
+
     fn len(&self) -> usize {
         self.small.len() + self.main.len()
     }
@@ -221,5 +232,52 @@ impl S3Fifo {
             SMALL => (self.part + entry).min(MOST_PART),
             _ => self.part.saturating_sub(entry).max(LEAST_PART),
         };
+    }
+}
+
+#[cfg(all(test, not(any(loom, archipelago_sim))))]
+mod tests {
+    use core::cell::Cell;
+
+    use super::sealed::Queues;
+    use super::*;
+    use crate::entry::Entry;
+
+    /// An eviction ends if other threads hit each entry again before the eviction looks at it.
+    #[test]
+    fn evictions_end_while_all_entries_are_hit() {
+        const LEN: usize = 10;
+        let entries: Vec<_> = (0..LEN as u64).map(|key| Entry::boxed(key, (), key, 1)).collect();
+        let mut policy = S3Fifo::default();
+        // SAFETY: freed below.
+        entries.iter().for_each(|entry| policy.admit(unsafe { Resident::new(*entry) }, 0));
+        let looks = Cell::new(0);
+        let hit = |_: &Header| {
+            looks.set(looks.get() + 1);
+            assert!(looks.get() < 10_000, "the eviction goes on");
+            MOST_HITS
+        };
+        (0..LEN).rev().for_each(|left| {
+            assert!(policy.evict_by(LEN, hit).is_some());
+            assert_eq!(policy.len(), left);
+        });
+        assert!(policy.evict_by(LEN, hit).is_none());
+        // SAFETY: boxed above, and in no queue.
+        entries.iter().for_each(|entry| drop(unsafe { Entry::emptied(*entry) }));
+    }
+
+    /// An entry with all hits that are counted outlives those without hits.
+    #[test]
+    fn the_only_entry_without_hits_is_evicted() {
+        const LEN: usize = 10;
+        let entries: Vec<_> = (0..LEN as u64).map(|key| Entry::boxed(key, (), key, 1)).collect();
+        // SAFETY: freed below.
+        let resident = |at: usize| unsafe { Resident::new(entries[at]) };
+        let mut policy = S3Fifo::default();
+        (0..LEN).for_each(|at| policy.enter_main(resident(at), MOST_HITS - u32::from(at + 1 == LEN)));
+        let evicted = policy.evict(LEN, 0).expect("some are left");
+        assert_eq!(evicted.header().hash(), LEN as u64 - 1, "it has the fewest hits");
+        // SAFETY: boxed above, and in a queue that is not used any more.
+        entries.iter().for_each(|entry| drop(unsafe { Entry::emptied(*entry) }));
     }
 }

@@ -65,7 +65,7 @@ use super::{Conflict, Moment, Scheme};
 use crate::codec::Encoded;
 use crate::epochs::Epochs;
 use crate::error::Error;
-use crate::record::{self, Record, Version};
+use crate::record::{Record, Version};
 use crate::work::{Done, Work};
 
 /// Multi-version concurrency control whose readers never wait: for long reads concurrent with writers.
@@ -130,7 +130,7 @@ impl Scheme for MvRlu {
             Ok(Err(_)) | Err(_) => unlink(work, set, done),
         }
         decided.unwrap_or_else(|panic| {
-            work.settle(core::mem::take(done));
+            work.leave(core::mem::take(done));
             resume_unwind(panic)
         })
     }
@@ -267,10 +267,7 @@ fn unlink(work: &Work<'_, MvRlu>, set: &AtomicU64, done: &mut Done<MvRlu>) {
         record.let_go();
     }
     done.later.clear();
-    for write in work.writes.iter() {
-        // SAFETY: all of them are unlinked, and each is retired once.
-        unsafe { record::retire(&work.guard, write.pending, work.memory()) };
-    }
+    done.dropped.extend(work.writes.iter().map(|write| write.pending));
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use archipelago_journal::{Call, Disk, Fault, Simulated};
 use archipelago_txn::{
-    Acknowledge, Database, Error, Failure, Hekaton, Isolation, MvRlu, NoWait, Persist, Row, Scheme, Silo, TicToc, on,
+    Acknowledge, Database, Error, Failure, Hekaton, Isolation, MvRlu, NoWait, Persist, Row, Scheme, Silo, Table,
+    TicToc, Tx, on,
 };
 
 use crate::bank::{Account, Bank, ByCents};
@@ -225,7 +226,7 @@ fn parts_of_no_checkpoint_keep_no_database_closed() {
 }
 
 /// A transaction that has seen a removal which may be lost is not acknowledged, even if it saw the removal by an index,
-/// or after the removed record was unlinked.
+/// after the removed record was unlinked, or when its key had a new record to which nothing was committed.
 fn removals_that_are_not_durable<S: Scheme>() {
     let disk = Simulated::new();
     let mut opening = Database::<S>::open(HERE).disk(Arc::new(disk.clone())).in_order(300);
@@ -243,6 +244,54 @@ fn removals_that_are_not_durable<S: Scheme>() {
         let told = db.transact_at(isolation, |tx| tx.get_by::<ByCents>(&bank.accounts, &77).map(drop));
         assert_eq!(told, Err(Error::NotDurable), "{}, {isolation:?}, by an index", S::NAME);
     }
+    type Look<S> = fn(&mut Tx<'_, S>, &Table<Account, S>) -> Result<bool, Error>;
+    let looks: [Look<S>; 4] = [
+        |tx, accounts| Ok(tx.get(accounts, &9)?.is_some()),
+        |tx, accounts| Ok(tx.get_many(accounts, &[9])?[0].is_some()),
+        |tx, accounts| tx.update(accounts, &9, |row| row.cents = 0),
+        |tx, accounts| Ok(tx.remove(accounts, &9)?.is_some()),
+    ];
+    let memory = db.table::<Account>();
+    for (number, look) in looks.into_iter().enumerate() {
+        // This transaction's own record, of an insertion that it has rolled back.
+        let told = db.transact(|tx| {
+            link_and_roll_back(tx, &bank.accounts, &account)?;
+            look(tx, &bank.accounts)
+        });
+        assert_eq!(told, Err(Error::NotDurable), "{}, look {number}", S::NAME);
+        // What an unlogged transaction has written depends on what it has seen.
+        let told = db.transact(|tx| {
+            link_and_roll_back(tx, &bank.accounts, &account)?;
+            let is = look(tx, &bank.accounts)?;
+            tx.upsert(&memory, Account { id: number as u64, moves: is.into(), ..account.clone() }).map(drop)
+        });
+        assert_eq!(told, Err(Error::NotDurable), "{}, look {number}, noted in memory", S::NAME);
+        let told = db.transact(|tx| Ok::<_, Error>(tx.get(&memory, &(number as u64))?.map(|row| row.moves)));
+        assert_eq!(told, Err(Error::NotDurable), "{}, look {number}, by way of memory", S::NAME);
+    }
+    // Another transaction's record. With locking schemes the reader meets the other's lock.
+    let told = db.try_transact(|tx| {
+        tx.insert(&bank.accounts, account.clone())?;
+        let look = || db.try_transact(|tx| Ok::<_, Error>(tx.get(&bank.accounts, &9)?.map(|row| row.moves)));
+        let told = std::thread::scope(|scope| scope.spawn(look).join().unwrap());
+        assert!(matches!(told, Err(Error::NotDurable | Error::Conflict)), "{}: {told:?}", S::NAME);
+        Ok::<_, Error>(())
+    });
+    assert_eq!(told, Err(Error::Refused), "{}", S::NAME);
+}
+
+/// Leaves a record to which nothing was committed, until the transaction's end.
+fn link_and_roll_back<S: Scheme>(
+    tx: &mut Tx<'_, S>,
+    table: &Table<Account, S>,
+    account: &Account,
+) -> Result<(), Error> {
+    let part = tx.savepoint(|tx| {
+        tx.insert(table, account.clone())?;
+        Err::<(), _>(Error::KeyChanged)
+    });
+    assert_eq!(part, Err(Error::KeyChanged));
+    Ok(())
 }
 
 #[test]
@@ -262,7 +311,7 @@ fn memory_beside_a_failed_log<S: Scheme>() {
     let db = opening.start().unwrap();
     let memory = db.table::<Account>();
     let account = |id, cents| Account { id, cents, moves: 0, note: String::new() };
-    db.transact(|tx| tx.upsert(&memory, account(1, 0)).map(drop)).unwrap();
+    db.transact(|tx| [1, 3].into_iter().try_for_each(|id| tx.insert(&memory, account(id, 0)))).unwrap();
     disk.fail_next(Call::Sync, Fault::Io);
     let lost = db.transact(|tx| tx.upsert(&bank.accounts, account(9, 7)).map(drop));
     assert_eq!(lost, Err(Error::NotDurable));
@@ -282,6 +331,37 @@ fn memory_beside_a_failed_log<S: Scheme>() {
     assert_eq!(copy, Err(Error::NotDurable), "{}", S::NAME);
     let read = |id| db.transact(|tx| Ok::<_, Error>(tx.get(&memory, &id)?.map(|row| row.cents)));
     assert_eq!((read(1), read(2)), (Ok(Some(2)), Err(Error::NotDurable)), "{}", S::NAME);
+    assert_eq!(db.transact(|tx| tx.remove(&memory, &3).map(drop)), Ok(()), "{}", S::NAME);
+    (0..5).for_each(|_| db.collect());
+    assert_eq!(read(3), Ok(None), "{}, unlinked", S::NAME);
+    // So may a removal that is due to such a row, also after the removed record was unlinked.
+    let told = db.transact(|tx| {
+        let lost = tx.get(&bank.accounts, &9)?.map_or(0, |row| row.cents);
+        if lost == 7 { tx.remove(&memory, &1).map(drop) } else { Ok(()) }
+    });
+    assert_eq!((told, read(1)), (Err(Error::NotDurable), Err(Error::NotDurable)), "{}", S::NAME);
+    (0..5).for_each(|_| db.collect());
+    assert_eq!(read(1), Err(Error::NotDurable), "{}, unlinked", S::NAME);
+}
+
+/// A removal from a table in memory by a transaction that also writes to the disk.
+fn memory_of_a_lost_transaction<S: Scheme>() {
+    let disk = Simulated::new();
+    let mut opening = Database::<S>::open(HERE).disk(Arc::new(disk.clone())).in_order(300);
+    let bank = Bank::declare(&mut opening);
+    let db = opening.start().unwrap();
+    let memory = db.table::<Account>();
+    let account = |id| Account { id, cents: 0, moves: 0, note: String::new() };
+    db.transact(|tx| tx.insert(&memory, account(1))).unwrap();
+    disk.fail_next(Call::Sync, Fault::Io);
+    let lost = db.transact(|tx| {
+        tx.upsert(&bank.accounts, account(9))?;
+        tx.remove(&memory, &1).map(drop)
+    });
+    let read = || db.transact(|tx| Ok::<_, Error>(tx.get(&memory, &1)?.map(|row| row.cents)));
+    assert_eq!((lost, read()), (Err(Error::NotDurable), Err(Error::NotDurable)), "{}", S::NAME);
+    (0..5).for_each(|_| db.collect());
+    assert_eq!(read(), Err(Error::NotDurable), "{}, unlinked", S::NAME);
 }
 
 #[test]
@@ -291,6 +371,15 @@ fn memory_does_not_wait_for_the_log() {
     memory_beside_a_failed_log::<NoWait>();
     memory_beside_a_failed_log::<Hekaton>();
     memory_beside_a_failed_log::<MvRlu>();
+}
+
+#[test]
+fn memory_waits_for_what_it_tells_of_the_log() {
+    memory_of_a_lost_transaction::<Silo>();
+    memory_of_a_lost_transaction::<TicToc>();
+    memory_of_a_lost_transaction::<NoWait>();
+    memory_of_a_lost_transaction::<Hekaton>();
+    memory_of_a_lost_transaction::<MvRlu>();
 }
 
 /// A row that can be saved only if its sum is zero.

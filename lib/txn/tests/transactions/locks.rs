@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use archipelago_check::watchdog::{USUAL, watchdog};
-use archipelago_txn::{Database, Error, NoWait, Row, Scheme, Table, Tx, WaitDie, on};
+use archipelago_txn::{Database, Error, Hekaton, MvRlu, NoWait, Row, Scheme, Table, Tx, WaitDie, on};
 
 #[derive(Clone)]
 struct Counter {
@@ -275,4 +275,37 @@ fn all_become_the_oldest() {
             over.store(true, Ordering::Relaxed);
         });
     });
+}
+
+/// A savepoint that a conflict ends takes back its writes, but the transaction cannot be committed any more.
+fn conflicts_outlast_savepoints<S: Scheme>() {
+    let (db, table) = counters::<S>();
+    let loser = || {
+        db.try_transact(|tx| {
+            let part = tx.savepoint(|tx| {
+                add(tx, &table, 1)?;
+                add(tx, &table, 0)
+            });
+            assert_eq!(part, Err(Error::Conflict), "{}", S::NAME);
+            assert_eq!(tx.get(&table, &2).map(drop), Err(Error::Conflict), "{}", S::NAME);
+            Ok::<_, Error>(())
+        })
+    };
+    db.transact(|tx| {
+        add(tx, &table, 0)?;
+        let told = thread::scope(|scope| scope.spawn(loser).join().unwrap());
+        assert_eq!(told, Err(Error::Conflict), "{}", S::NAME);
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+    let counts: Vec<_> = db.snapshot().range(&table, ..2).map(|row| row.count).collect();
+    assert_eq!(counts, [1, 0], "{}", S::NAME);
+}
+
+#[test]
+fn a_conflict_that_a_closure_catches_ends_its_transaction() {
+    conflicts_outlast_savepoints::<NoWait>();
+    conflicts_outlast_savepoints::<WaitDie>();
+    conflicts_outlast_savepoints::<Hekaton>();
+    conflicts_outlast_savepoints::<MvRlu>();
 }

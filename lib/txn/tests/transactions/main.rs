@@ -6,6 +6,7 @@ mod anomalies;
 mod beside;
 #[path = "../common/book.rs"]
 mod book;
+mod destructors;
 mod histories;
 mod hostile;
 mod limit;
