@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use archipelago_platform::SIMULATED;
 use archipelago_platform::sync::Arc;
 use archipelago_platform::time::Duration;
-use archipelago_workloads::caches::{self, CACHES, Caching};
+use archipelago_workloads::caches::{self, CACHES, Caching, Room};
 use archipelago_workloads::random::{Random, scatter};
 use archipelago_workloads::traces;
 
@@ -41,7 +41,7 @@ struct Work {
     updates: u32,
     /// Records in total, and records that the cache has room for.
     records: usize,
-    entries: usize,
+    room: Room,
     /// The keys to request, in order and repeatedly, instead of keys by Zipf's law.
     trace: Option<&'static [u64]>,
     /// All caches.
@@ -57,7 +57,7 @@ struct Shared {
 /// Clients of a cache.
 struct Clients {
     work: Work,
-    make: fn(usize) -> Box<dyn Caching>,
+    make: fn(Room) -> Box<dyn Caching>,
 }
 
 impl From<(&'static str, Work)> for Clients {
@@ -71,10 +71,10 @@ impl Program for Clients {
     type Shared = Shared;
 
     fn setup(&self, threads: usize, seed: u64) -> Shared {
-        let Work { theta, records, entries, trace, .. } = self.work;
-        let cache = (self.make)(entries);
+        let Work { theta, records, room, trace, .. } = self.work;
+        let cache = (self.make)(room);
         // The most popular records are stored last, so that they are in the cache when the run begins.
-        let most = if trace.is_some() { 0 } else { entries.min(records) as u64 };
+        let most = if trace.is_some() { 0 } else { room.records.min(records) as u64 };
         let mut client = cache.client();
         (0..most).rev().for_each(|rank| client.set(scatter(rank, records as u64), rank));
         drop(client);
@@ -104,9 +104,10 @@ impl Program for Clients {
     }
 
     fn notes(&self, _: &Shared) -> Vec<String> {
-        let Work { entries, trace, .. } = self.work;
+        let Work { room, trace, .. } = self.work;
+        let entries = room.records;
         let note = |trace: &'static [u64]| {
-            let cache = (self.make)(entries);
+            let cache = (self.make)(room);
             let percent = |hits: usize| 100.0 * hits as f64 / trace.len().max(1) as f64;
             let (hits, best) = (percent(caches::hits(&*cache, trace)), percent(traces::optimum(trace, entries)));
             format!("{entries} of {} requests' records: {hits:.2} % hits, the best {best:.2} %", trace.len())
@@ -157,19 +158,25 @@ fn cells<C: clap::Args>(
     let mut cells = Vec::new();
     let workloads = ["zipf", "trace-zipf", "trace-loop", "trace-scan", "trace-file"];
     for workload in choose::names("workload", &args.workload, &workloads)? {
-        for &theta in &args.theta {
+        // Only some workloads draw keys by Zipf's law.
+        let drawn = !matches!(workload, "trace-loop" | "trace-file");
+        for theta in args.theta.iter().copied().take(if drawn { usize::MAX } else { 1 }) {
             let trace = trace(args, workload, records, theta)?;
             let percents = if trace.is_some() { &[0][..] } else { &args.update_percent };
             for &updates in percents {
                 let entries = (records as u64 * u64::from(args.capacity_percent) / 100).max(16) as usize;
-                let work = Work { theta, updates, records, entries, trace, caches };
+                // Where all records have room, none gives way. The hits of a trace are compared with those of the best
+                // cache of exactly this many records.
+                let all = trace.is_none() && entries >= records;
+                let room = if all { Room::for_all(entries) } else { Room::of(entries) };
+                let work = Work { theta, updates, records, room, trace, caches };
                 let distribution = if theta > 0.0 { Distribution::Zipf(theta) } else { Distribution::Uniform };
                 let (update_percent, count) = (Some(updates), Some(records));
                 let from = args.trace.as_deref().filter(|_| workload == "trace-file");
                 let from = from.map(|path| format!(", requests of {}", path.display())).unwrap_or_default();
                 let details = format!("{entries} records kept{from}");
-                let cell =
-                    Cell { update_percent, distribution: Some(distribution), count, details, ..Cell::of(workload) };
+                let distribution = drawn.then_some(distribution);
+                let cell = Cell { update_percent, distribution, count, details, ..Cell::of(workload) };
                 cells.push((cell, work, chosen.clone()));
             }
         }
@@ -222,5 +229,35 @@ mod tests {
             cells[0].0.facts()
         };
         assert_ne!(facts("a"), facts("b"));
+    }
+
+    /// A trace whose keys are not drawn by Zipf's law has one row, without an exponent.
+    #[test]
+    fn only_what_is_drawn_has_an_exponent() {
+        let cells = |workload| {
+            let line =
+                format!("cache --cache kyoto --workload {workload} --theta 0.9,1.1 --count 100 --update-percent 2");
+            let cells = cells(&Line::try_parse_from(line.split(' ')).unwrap().cache, 100, CACHES).unwrap();
+            cells.into_iter().map(|(cell, ..)| cell.distribution).collect::<Vec<_>>()
+        };
+        assert_eq!(cells("trace-loop"), [None]);
+        for drawn in ["zipf", "trace-zipf", "trace-scan"] {
+            assert_eq!(cells(drawn), [0.9, 1.1].map(|theta| Some(Distribution::Zipf(theta))), "{drawn}");
+        }
+    }
+
+    /// With the default capacity no look-up of the workload `zipf` misses.
+    #[test]
+    fn what_has_room_does_not_give_way() {
+        let line = ["cache", "--cache", "kyoto,kyoto-rcu-slots,s3-fifo", "--theta", "0", "--count", "2k"];
+        let args = Line::try_parse_from(line).unwrap().cache;
+        for (_, work, known) in cells(&args, 2_000, CACHES).unwrap() {
+            for known in known {
+                let shared = Clients::from((known.name, work)).setup(1, 1);
+                let mut client = shared.cache.client();
+                let missing = (0..2_000).filter(|rank| client.get(scatter(*rank, 2_000)).is_none()).count();
+                assert_eq!(missing, 0, "{}", known.name);
+            }
+        }
     }
 }

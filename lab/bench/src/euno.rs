@@ -159,10 +159,18 @@ impl<S: Subject> Program for Clients<S> {
     }
 }
 
+/// Returns a number whose multiples, modulo `count`, are all numbers below `count`.
+fn stride(count: usize) -> usize {
+    fn divisor(of: usize, and: usize) -> usize {
+        if and == 0 { of } else { divisor(and, of % and) }
+    }
+    (7919..).find(|stride| divisor(*stride, count) == 1).expect("there are many primes")
+}
+
 /// Fills the map, in scattered order, from every node in turn.
 fn load(work: &Work, map: &impl OrderedIndex<u64, u64>) {
     let count = work.count;
-    let stride = (7919..).find(|stride| !count.is_multiple_of(*stride)).expect("there are many primes");
+    let stride = stride(count);
     from_every_node(64, |part| {
         let session = map.pin();
         let numbers = part * count / 64..(part + 1) * count / 64;
@@ -342,6 +350,23 @@ pub fn simulated(args: &Euno<SimCommon>) -> Result<Vec<Contender>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Every key is loaded, also if the first stride divides the number of keys.
+    #[test]
+    fn every_key_is_loaded() {
+        for count in [1, 1_000, 7_919, 15_838, 7_919 * 10] {
+            let mut numbers: Vec<usize> = (0..count).map(|number| number * stride(count) % count).collect();
+            numbers.sort_unstable();
+            assert!(numbers.into_iter().eq(0..count), "{count} keys");
+        }
+        let (ranks, distribution) = (Ranks::Ordered, Distribution::Uniform);
+        let (count, update_percent, removes, districts) = (15_838, 0, false, 10);
+        let work = Work { workload: "ycsb", distribution, ranks, count, update_percent, removes, districts };
+        let map = Art::new();
+        load(&work, &map);
+        let session = map.pin();
+        assert!((0..count as u64).all(|number| session.get(&work.key(number)).is_some()));
+    }
 
     /// Each thread uses every key, and at first other keys than the others.
     #[test]

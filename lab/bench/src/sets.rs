@@ -24,7 +24,7 @@ const FORMAT: Format = Format {
     name: "mechanism",
     keys: "structure mechanism update_percent distribution count buckets threads machine seed runs mops mops_min mops_max \
            ns_per_op abort_percent ratio baseline scan seconds stuck_reader grown_bytes cpu_ns_per_op pin partial p50_ns \
-           p90_ns p99_ns p999_ns max_ns paired_ratio",
+           p90_ns p99_ns p999_ns max_ns paired_ratio latency",
 };
 
 /// Bytes of a node, with the memory from which its key is drawn.
@@ -53,19 +53,20 @@ fn experiment(args: &Sets) -> Result<Experiment<'static>, Failure> {
     let facts: Vec<Facts> = cells.iter().map(facts).collect();
     let mut experiment = Experiment::of("sets", &args.common, "rcu", time, cells)?;
     experiment.format = &FORMAT;
-    experiment.facts = Facts::from([("seconds", json!(args.seconds)), ("stuck_reader", json!(args.stuck_reader))]);
+    experiment.facts = Facts::from([("stuck_reader", json!(args.stuck_reader))]);
     experiment.cells.iter_mut().zip(facts).for_each(|((_, more), facts)| *more = facts);
     Ok(experiment)
 }
 
-/// Returns the chosen contenders in one cell (a workload with its parameters) for each structure and percentage of
-/// updates.
+/// Returns the chosen contenders in one cell (a workload with its parameters) for each structure, percentage of updates
+/// and distribution.
 ///
 /// # Errors
 /// If the distribution is not a known one, or is `latest`, which needs an order of insertion.
 fn cells(work: &SetsWork, chosen: &'static [Over], stuck_reader: bool) -> Result<Cells<Spec>, Failure> {
-    let distribution = Distribution::parse(&work.distribution)?;
-    if distribution == Distribution::Latest {
+    let distributions: Vec<_> =
+        work.distribution.split(',').map(|text| Distribution::parse(text.trim())).collect::<Result<_, _>>()?;
+    if distributions.contains(&Distribution::Latest) {
         return Err(Failure::new("--distribution latest: sets have no latest key; try uniform or zipf:0.99"));
     }
     let (items, mut cells) = (work.count, Vec::new());
@@ -80,7 +81,9 @@ fn cells(work: &SetsWork, chosen: &'static [Over], stuck_reader: bool) -> Result
         };
         let reads = if scan > 0 { format!(", ranges of {scan}") } else { String::new() };
         let details = if buckets > 0 { format!("{buckets} buckets") } else { String::new() };
-        for &update_percent in &work.update_percent {
+        let mixes =
+            work.update_percent.iter().flat_map(|percent| distributions.iter().map(move |law| (*percent, *law)));
+        for (update_percent, distribution) in mixes {
             let spec = Spec { structure, items, buckets, update_percent, distribution, scan, stuck_reader };
             let cell = Cell {
                 update_percent: Some(update_percent),
@@ -129,6 +132,8 @@ mod tests {
 
     #[test]
     fn wrong_arguments_are_told() {
+        let two = parse(&["--distribution", "uniform,zipf:0.9", "--update-percent", "2,20"]).unwrap();
+        assert_eq!(two.cells.len(), 3 * 2 * 2);
         for wrong in [["--mechanism", "mvcc"], ["--structure", "heap"], ["--distribution", "latest"]] {
             assert!(parse(&wrong).is_err(), "{wrong:?}");
         }

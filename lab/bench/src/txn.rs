@@ -10,7 +10,8 @@
 //! | `tpcc-pair` | New-Order or Payment, half each |
 //!
 //! The state that a run leaves is checked: TPC-C's twelve consistency conditions hold, no update is lost, and no money
-//! is lost.
+//! is lost. A row states the isolation of its contender's transactions. Write skews (in SmallBank) fail the run of a
+//! contender that is serializable. Under snapshot isolation they are counted, in the field `write_skews`.
 
 use std::process::ExitCode;
 
@@ -18,6 +19,7 @@ use archipelago_platform::SIMULATED;
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::sync::Mutex;
 use archipelago_platform::time::{Duration, Instant};
+use archipelago_workloads::Isolation;
 use archipelago_workloads::arena::{Arena, Client};
 use archipelago_workloads::catalog::{self, Known, Workload};
 use archipelago_workloads::tpcc::Scale;
@@ -47,6 +49,10 @@ static SILO_OVER_RIVALS: [Known; 2] = [
 const ITEM: u64 = 1_400;
 /// Bytes of a warehouse in TPC-C's full scale.
 const WAREHOUSE: u64 = 250 << 20;
+/// The same, with the model of its cache lines, on the virtual machine. It is an estimate, not a measurement.
+const SIMULATED_WAREHOUSE: u64 = 1_100 << 20;
+/// By how much a warehouse in the small scale is smaller.
+const SMALLER: u64 = 100;
 
 /// A workload in a store. In TPC-C, 0 warehouses mean one per thread.
 #[derive(Clone, Copy)]
@@ -96,7 +102,20 @@ impl Program for Clients {
     }
 
     fn wrong(&self, shared: &Shared) -> Option<String> {
-        shared.arena.check().err()
+        shared.arena.check_at(self.store.isolation).err()
+    }
+
+    fn isolation(&self) -> Option<&'static str> {
+        Some(match self.store.isolation {
+            Isolation::Serializable => "serializable",
+            Isolation::Snapshot => "snapshot",
+        })
+    }
+
+    fn skews(&self, shared: &Shared) -> Option<u64> {
+        let counted = matches!(self.workload, Workload::SmallBank(_)) && self.store.isolation == Isolation::Snapshot;
+        // Counted anew: a counter among what the threads share would move the rest of it to other cache lines.
+        counted.then(|| shared.arena.check_at(self.store.isolation)).and_then(Result::ok)
     }
 
     fn notes(&self, shared: &Shared) -> Vec<String> {
@@ -107,7 +126,8 @@ impl Program for Clients {
             let (aborts, back, micros) = (each(*repeated), 100.0 * each(*rolled_back), each(*ns) / 1e3);
             format!("{name}: {count} transactions, {aborts:.4} aborts and {micros:.1} us each, {back:.2} % rolled back")
         };
-        told.map(note).collect()
+        let skews = self.skews(shared).map(|skews| format!("{skews} write skews, which snapshot isolation permits"));
+        told.map(note).chain(skews).collect()
     }
 }
 
@@ -154,7 +174,7 @@ fn cells<C: clap::Args>(args: &Txn<C>, rows: usize, whole: bool) -> Result<Vec<(
             cells.push((cell, Workload::SmallBank(rows.max(2) as u64)));
         } else if workload.starts_with("tpcc") {
             let scale = if args.whole || whole && !args.small { Scale::WHOLE } else { Scale::SMALL };
-            let warehouses = args.warehouses.unwrap_or(0).min(usize::from(u16::MAX)) as u16;
+            let warehouses = args.warehouses.unwrap_or(0) as u16;
             let many = if warehouses == 0 { "a warehouse a thread".into() } else { format!("{warehouses} warehouses") };
             let scaled = if scale == Scale::WHOLE { "" } else { ", SCALED: 1,000 items, 30 customers a district" };
             let cell = Cell { details: format!("{many}{scaled}"), ..Cell::of(workload) };
@@ -184,6 +204,36 @@ fn ycsb<C: clap::Args>(args: &Txn<C>, workload: &'static str, rows: usize, cells
     }
 }
 
+/// Checks that the warehouses of these cells fit into the available memory, each of `whole` bytes in TPC-C's full scale.
+///
+/// # Errors
+/// If they do not fit.
+fn check_warehouses(cells: &[(Cell, Workload)], threads: usize, whole: u64) -> Result<(), Failure> {
+    for (_, workload) in cells {
+        let Workload::Tpcc { warehouses, scale, .. } = *workload else { continue };
+        let most = if warehouses == 0 { threads as u64 } else { warehouses.into() };
+        let (each, more) = match scale {
+            Scale::WHOLE => (whole, ", or --small"),
+            _ => (whole / SMALLER, ""),
+        };
+        let try_this = format!("fewer --warehouses{more}");
+        resources::check_memory(most.saturating_mul(each), &format!("{most} warehouses"), &try_this)?;
+    }
+    Ok(())
+}
+
+/// Checks that the warehouses fit into the available memory on the virtual machine, with this many threads at most.
+///
+/// # Errors
+/// If they do not fit, or a name is not known.
+pub fn check_simulated(args: &Txn<SimCommon>, threads: usize) -> Result<(), Failure> {
+    check_warehouses(&simulated_cells(args)?, threads, SIMULATED_WAREHOUSE)
+}
+
+fn simulated_cells(args: &Txn<SimCommon>) -> Result<Vec<(Cell, Workload)>, Failure> {
+    cells(args, 10_000, false)
+}
+
 /// Measures and reports.
 ///
 /// # Errors
@@ -191,17 +241,15 @@ fn ycsb<C: clap::Args>(args: &Txn<C>, workload: &'static str, rows: usize, cells
 pub fn run<R: Roster>(args: &Txn<Timed>) -> Result<ExitCode, Failure> {
     let Timed { common, millis } = &args.common;
     resources::check_items(args.count.unwrap_or(0), ITEM, 0)?;
-    let most = args.warehouses.or_else(|| common.threads().into_iter().max()).unwrap_or(1) as u64;
-    if args.workload.contains("tpcc") && !args.small {
-        resources::check_memory(most * WAREHOUSE, &format!("{most} warehouses"), "fewer --warehouses, or --small")?;
-    }
+    let cells = cells(args, 100_000, true)?;
+    check_warehouses(&cells, common.threads().into_iter().max().unwrap_or(1), WAREHOUSE)?;
     let stores: Vec<_> = ours().chain(R::STORES).collect();
     let chosen = chosen(&args.store, &stores)?;
     let entries = |(at, (cell, workload)): (usize, (Cell, Workload))| {
         let entry = |store: &&'static Known| Entry::of(store.name, at, Clients { store, workload });
         (cell, chosen.iter().map(entry).collect())
     };
-    let cells = cells(args, 100_000, true)?.into_iter().enumerate().map(entries).collect();
+    let cells = cells.into_iter().enumerate().map(entries).collect();
     let time = Duration::from_millis(*millis as u64);
     Command::start(common)?.run(&Experiment::in_cells("txn", common, "lock", time, cells)?)
 }
@@ -214,7 +262,7 @@ pub fn simulated(args: &Txn<SimCommon>) -> Result<Vec<Contender>, Failure> {
     let stores: Vec<_> = ours().collect();
     let chosen = chosen(&args.store, &stores)?;
     let mut contenders = Vec::new();
-    for (cell, workload) in cells(args, 10_000, false)? {
+    for (cell, workload) in simulated_cells(args)? {
         let contender = |store: &&'static Known| {
             let program = simulated::program(Clients { store, workload });
             Contender { name: store.name.to_owned(), cell: cell.clone(), program }
@@ -227,6 +275,24 @@ pub fn simulated(args: &Txn<SimCommon>) -> Result<Vec<Contender>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Warehouses are counted whatever the list of workloads and the scale are.
+    #[test]
+    fn warehouses_must_have_room() {
+        let cells = |warehouses, scale| {
+            let workload = Workload::Tpcc { warehouses, scale, pair: false };
+            [(Cell::of("smallbank"), Workload::SmallBank(2)), (Cell::of("tpcc"), workload)]
+        };
+        let checked = |warehouses, scale, threads| check_warehouses(&cells(warehouses, scale), threads, 1 << 60);
+        for (warehouses, scale, threads) in
+            [(16, Scale::WHOLE, 1), (u16::MAX, Scale::SMALL, 1), (0, Scale::WHOLE, 1 << 40), (0, Scale::SMALL, 1 << 40)]
+        {
+            let said = checked(warehouses, scale, threads).unwrap_err().to_string();
+            assert!(said.contains("try fewer --warehouses"), "{said}");
+            assert_eq!(said.contains("or --small"), scale == Scale::WHOLE, "{said}");
+        }
+        assert!(check_warehouses(&cells(1, Scale::SMALL), 1, WAREHOUSE).is_ok());
+    }
 
     #[test]
     fn groups_are_maps_and_schemes() {

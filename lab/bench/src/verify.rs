@@ -35,11 +35,12 @@ use subject::Subject;
 /// Keys of the exam, for each kind of keys.
 const KEYS: usize = 100_000;
 
-/// One index's results with one kind of keys.
+/// One index's results with one kind of keys. A part that an interrupt has ended early, without a finding, has no
+/// verdict.
 struct Report {
     info: &'static Info,
     keys: &'static str,
-    verdicts: Vec<Verdict>,
+    verdicts: Vec<Option<Verdict>>,
 }
 
 const PARTS: [&str; 4] = ["model", "own writes", "overwrites", "neighbours"];
@@ -65,13 +66,13 @@ pub fn run<R: Roster>(args: &Verify) -> Result<ExitCode, Failure> {
             examine::<R, Vec<u8>>(info, "email", &emails, args.seed, time, &mut reports);
         }
         if interrupt::requested() {
-            tell("Interrupted; what follows is partial.");
+            tell("Interrupted; what follows is partial: `-` stands for what was not examined to its end.");
             print(&reports)?;
             return Ok(interrupt::exit_code());
         }
     }
     print(&reports)?;
-    let failed = reports.iter().any(|report| report.info.ours && report.verdicts.iter().any(Result::is_err));
+    let failed = reports.iter().any(|report| report.info.ours && report.verdicts.iter().flatten().any(Result::is_err));
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -93,7 +94,7 @@ fn examine<R: Dispatch<K>, K: BenchKey>(
     let mut sorted = keys.to_vec();
     sorted.sort_unstable();
     sorted.dedup();
-    let mut exam = Exam { keys: &sorted, seed, time, verdicts: Vec::new() };
+    let mut exam = Exam { keys: &sorted, seed, time, interrupted: interrupt::requested, verdicts: Vec::new() };
     tell(format!("examining {} with {name} keys", info.name));
     R::dispatch(info, &mut exam);
     reports.push(Report { info, keys: name, verdicts: exam.verdicts });
@@ -104,7 +105,8 @@ struct Exam<'a, K> {
     keys: &'a [K],
     seed: u64,
     time: Duration,
-    verdicts: Vec<Verdict>,
+    interrupted: fn() -> bool,
+    verdicts: Vec<Option<Verdict>>,
 }
 
 impl<K: BenchKey> Visit<K> for Exam<'_, K> {
@@ -123,20 +125,27 @@ impl<K: BenchKey> Exam<'_, K> {
         let clock = Clock { time: self.time };
         // An index that panics has failed; the exam continues with the others.
         let verdict = catch_unwind(AssertUnwindSafe(|| part(&empty(), clock)));
-        self.verdicts.push(verdict.unwrap_or_else(|_| Err("it panicked".to_owned())));
+        let verdict = verdict.unwrap_or_else(|_| Err("it panicked".to_owned()));
+        // A part that has ended early has found nothing in a part of its work only.
+        let cut_off = verdict.is_ok() && (self.interrupted)();
+        self.verdicts.push((!cut_off).then_some(verdict));
     }
 }
 
 fn print(reports: &[Report]) -> Result<(), Failure> {
     let line = |report: &Report| {
-        let verdicts = report.verdicts.iter().map(|verdict| if verdict.is_ok() { "ok" } else { "FAIL" });
+        let verdicts = report.verdicts.iter().map(|verdict| match verdict {
+            Some(Ok(())) => "ok",
+            Some(Err(_)) => "FAIL",
+            None => "-",
+        });
         [report.info.name, report.keys].into_iter().chain(verdicts).map(str::to_owned).collect()
     };
     let head = ["index", "keys"].into_iter().chain(PARTS).map(str::to_owned).collect();
     let mut text = report::table::grid(head, reports.iter().map(line).collect()).to_string();
     for report in reports {
         for (part, verdict) in PARTS.iter().zip(&report.verdicts) {
-            if let Err(finding) = verdict {
+            if let Some(Err(finding)) = verdict {
                 text += &format!("\n{} ({} keys), {part}: {finding}", report.info.name, report.keys);
             }
         }

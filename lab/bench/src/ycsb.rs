@@ -152,7 +152,7 @@ pub fn fill<'a, R: Dispatch<K>, K: BenchKey>(
         let cell = Cell { distribution, count, ..Cell::of(workload.name()) };
         experiment.cell(cell, vec![("batch", json!(batch))]);
     }
-    experiment.facts = Facts::from([("keys", json!(kind.name()))]);
+    experiment.facts = Facts::from([("keys", json!(kind.name())), ("ops_asked", json!(plan.ops))]);
     experiment.steps = plan.indexes.len() * streams.first().map_or(0, Vec::len);
     let entry = |info: &&'static Info| {
         let info = *info;
@@ -161,7 +161,7 @@ pub fn fill<'a, R: Dispatch<K>, K: BenchKey>(
             let streams = of_turn.expect("streams were made for every thread count");
             R::dispatch(info, &mut One { plan, kind, keys, streams, turn });
         };
-        Entry { name: info.name, ours: info.ours, take: Box::new(take) }
+        Entry { name: info.name, ours: info.ours, facts: Facts::new(), take: Box::new(take) }
     };
     experiment.groups = vec![plan.indexes.iter().map(entry).collect()];
 }

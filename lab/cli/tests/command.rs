@@ -150,6 +150,22 @@ fn more_memory_than_there_is_is_not_asked_for() {
         &["cache", "--count", "900G"],
         &["blink", "--count", "18446744073709551615"],
     ];
+    // 65,535 warehouses take 16 TiB. The bytes of the third number would wrap to none.
+    let warehouses: [&[&str]; 4] = [
+        &["--workload", "all", "--whole", "--warehouses", "65535"],
+        &["--workload", "smallbank,tpcc-pair", "--warehouses", "65535"],
+        &["--workload", "tpcc", "--warehouses", "70368744177664"],
+        &["--workload", "tpcc", "--small", "--warehouses", "65536"],
+    ];
+    for (args, says) in warehouses.into_iter().zip(["fewer --warehouses", "fewer --warehouses", "65_535", "65_535"]) {
+        let said = refused(run(&[&["bench", "txn"], args, &["--threads", "1"]].concat(), b""));
+        assert!(said.contains(says), "{args:?}: {said}");
+    }
+    let said = refused(run(&["bench", "euno", "--workload", "orders", "--warehouses", "1G"], b""));
+    assert!(said.contains("65_535 warehouses"), "{said}");
+    // No trace is made for a machine on which it cannot run.
+    let said = refused(run(&["sim", "cache", "--workload", "trace-zipf", "--count", "100G"], b""));
+    assert!(said.contains("cargo sim"), "{said}");
     for args in measurements {
         let said = refused(run(&[&["bench"], args, &["--threads", "1"]].concat(), b""));
         assert!(said.contains("try a smaller --count"), "{args:?}: {said}");
@@ -349,6 +365,61 @@ fn every_measurement_is_compared_with_an_earlier_one() {
         let said = sentence(run(&[&args[..], &["--compare", "/dev/null"]].concat(), b""));
         assert!(said.contains("--compare /dev/null: it is empty"), "{said}");
     }
+}
+
+/// Runs that differ in an option which changes what is measured are not compared.
+#[test]
+fn other_measurements_are_not_compared() {
+    let nr = "bench nr --workload dictionary --method nr --update-percent 10 --count 300 --millis 10";
+    let cases = [
+        (nr, "--replicas 1", "--replicas 2"),
+        (nr, "", "--replicas 2"),
+        ("bench locks --lock ttas", "--millis 10", "--millis 11"),
+        ("bench locks --lock ttas --millis 10", "", "--latency"),
+        ("bench sets --structure hash --mechanism rcu --update-percent 20 --seconds 0.01", "", "--latency"),
+        ("bench ycsb --index hydralist --workload c --count 1k", "--ops 500", "--ops 600"),
+    ];
+    for (line, first, second) in cases {
+        let args =
+            |more: &'static str| [line, more, "--threads 1 --runs 2"].map(str::split_whitespace).into_iter().flatten();
+        let before = printed(run(&args(first).chain(["--format", "json"]).collect::<Vec<_>>(), b""));
+        let file = Temporary::new("others", before.as_bytes());
+        let compared = |more| printed(run(&args(more).chain(["--compare", file.path()]).collect::<Vec<_>>(), b""));
+        let (same, other) = (compared(first), compared(second));
+        assert!(!same.contains("WARNING"), "{line} {first}: {same}");
+        assert!(other.contains("WARNING: nothing was compared"), "{line} {second}: {other}");
+    }
+}
+
+/// A store that cannot be loaded does not take the complete rows of the others with it.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_cannot_be_loaded_loses_no_rows() {
+    let line = "bench txn --store lock,silo-logged-hydralist --workload ycsb --update-percent 20 --count 100 --millis 10 \
+                --threads 1 --runs 1 --format json";
+    let mut command = Command::new(env!("CARGO_BIN_EXE_archipelago"));
+    let output = command.args(line.split_whitespace()).env("TMPDIR", "/proc").output().unwrap();
+    let (rows, said) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(rows.lines().count() == 1 && rows.contains(r#""structure":"lock""#), "{rows}");
+    assert!(said.lines().last().unwrap().starts_with("archipelago: silo-logged-hydralist: "), "{said}");
+}
+
+/// A row says which isolation its contender has, and what this isolation permits is no error.
+#[test]
+fn snapshots_may_skew() {
+    let line = "bench txn --store lock,silo-snapshot-hydralist --workload ycsb,smallbank --update-percent 20 --count 100 \
+                --millis 50 --threads 2 --runs 1 --format json";
+    let rows = printed(run(&line.split_whitespace().collect::<Vec<_>>(), b""));
+    let facts: Vec<_> = rows
+        .lines()
+        .map(|row| {
+            let isolation = ["serializable", "snapshot"].map(|it| row.contains(&format!(r#""isolation":"{it}""#)));
+            (isolation, row.contains(r#""write_skews":null"#))
+        })
+        .collect();
+    let (serializable, snapshot) = ([true, false], [false, true]);
+    assert_eq!(facts, [(serializable, true), (snapshot, true), (serializable, true), (snapshot, false)], "{rows}");
 }
 
 #[test]

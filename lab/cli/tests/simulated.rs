@@ -139,6 +139,21 @@ fn a_simulation_is_compared_with_an_earlier_one() {
     assert!(compared().contains("SLOWER: ttas, sections, 1 thread: "), "{}", compared());
 }
 
+/// Runs that differ in an option which changes what is simulated are not compared.
+#[test]
+fn other_simulations_are_not_compared() {
+    let file = Temporary::new("others");
+    let line = "locks --lock ttas --threads 2 --runs 2 --machine xeon-e5-2650v3-2s";
+    let usual = "--pin fill --micros 20 --warm 5 --min-ops 10 --patience 1000";
+    std::fs::write(&file.0, printed(&format!("{line} {usual} --format json"))).unwrap();
+    let options =
+        [("fill", "spread"), ("micros 20", "micros 21"), ("warm 5", "warm 6"), ("ops 10", "ops 11"), ("1000", "1001")];
+    for (this, other) in options.into_iter().chain([("", "")]) {
+        let said = printed(&format!("{line} {} --compare {}", usual.replacen(this, other, 1), file.0.display()));
+        assert_eq!(said.contains("WARNING: nothing was compared"), this != other, "{other}: {said}");
+    }
+}
+
 fn printed(line: &str) -> String {
     let output = run(line);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

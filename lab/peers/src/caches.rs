@@ -55,16 +55,16 @@ impl Direct for Foyer {
 pub const CACHES: &[Known] = &[
     Known {
         name: "moka",
-        make: |entries| {
-            let builder = moka::sync::Cache::builder().max_capacity(entries as u64);
+        make: |room| {
+            let builder = moka::sync::Cache::builder().max_capacity(room.most() as u64);
             Box::new(Moka(builder.build_with_hasher(foldhash::quality::RandomState::default())))
         },
     },
-    Known { name: "quick-cache", make: |entries| Box::new(Quick(quick_cache::sync::Cache::new(entries))) },
+    Known { name: "quick-cache", make: |room| Box::new(Quick(quick_cache::sync::Cache::new(room.most()))) },
     Known {
         name: "foyer",
-        make: |entries| {
-            let builder = CacheBuilder::new(entries).with_eviction_config(S3FifoConfig::default());
+        make: |room| {
+            let builder = CacheBuilder::new(room.most()).with_eviction_config(S3FifoConfig::default());
             Box::new(Foyer(builder.with_hash_builder(foldhash::quality::RandomState::default()).build()))
         },
     },
@@ -73,6 +73,7 @@ pub const CACHES: &[Known] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use archipelago_workloads::caches::Room;
     use archipelago_workloads::{caches, traces};
 
     /// Each cache finds the records that were stored, keeps about as many as it should, and has no more hits than the
@@ -82,10 +83,10 @@ mod tests {
         let trace = traces::zipf(5_000, 0.9, 50_000, 1);
         let best = traces::optimum(&trace, 500);
         for known in CACHES {
-            let cache = (known.make)(500);
+            let cache = (known.make)(Room::of(500));
             cache.client().set(7, 70);
             assert_eq!((cache.client().get(7), cache.client().get(8)), (Some(70), None), "{}", known.name);
-            let hits = caches::hits(&*(known.make)(500), &trace);
+            let hits = caches::hits(&*(known.make)(Room::of(500)), &trace);
             assert!(hits * 10 > best * 6 && hits <= best, "{}: {hits} of {best}", known.name);
         }
     }

@@ -1,5 +1,7 @@
 //! A loaded workload behind a trait object, without its type parameters.
 
+use archipelago_txn::Isolation;
+
 /// The result of one turn of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
@@ -27,10 +29,19 @@ pub trait Arena: Send + Sync {
     /// Returns the names of the kinds of transactions.
     fn kinds(&self) -> &'static [&'static str];
 
-    /// Checks the consistency of the tables, at one moment. Conditions on the counts of clients hold only after all
-    /// clients have been dropped.
+    /// Checks the consistency of the tables, at one moment, of a store that promises this isolation. Conditions on the
+    /// counts of clients hold only after all clients have been dropped. Returns the number of write skews that were
+    /// seen, which is 0 if the store is serializable or the workload has none.
     ///
     /// # Errors
     /// A sentence that says what is wrong.
-    fn check(&self) -> Result<(), String>;
+    fn check_at(&self, isolation: Isolation) -> Result<u64, String>;
+
+    /// Does the same as [`check_at`](Self::check_at) for a serializable store.
+    ///
+    /// # Errors
+    /// As [`check_at`](Self::check_at).
+    fn check(&self) -> Result<(), String> {
+        self.check_at(Isolation::Serializable).map(drop)
+    }
 }

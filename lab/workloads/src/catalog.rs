@@ -50,7 +50,8 @@ pub struct Known {
     /// Its name: for this library's stores, the names of the scheme and the map.
     pub name: &'static str,
     map: Choice,
-    isolation: Isolation,
+    /// The isolation that its transactions have.
+    pub isolation: Isolation,
     make: fn(Isolation, Workload, u64) -> Box<dyn Arena>,
 }
 
@@ -96,7 +97,7 @@ macro_rules! over_maps {
 }
 
 /// The schemes over the maps. `silo-snapshot` has snapshot isolation. TPC-C and YCSB stay consistent under snapshot
-/// isolation, but SmallBank has a write skew under it.
+/// isolation, but SmallBank has a write skew under it, which is counted.
 static SCHEMES: &[[Known; 5]] = &[
     over_maps!("silo", Silo, Serializable),
     over_maps!("tictoc", TicToc, Serializable),

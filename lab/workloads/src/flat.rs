@@ -150,6 +150,12 @@ fn bytes<R: Record>(row: &R) -> Vec<u8> {
     postcard::to_allocvec(row).expect("a row can be written")
 }
 
+/// The number of entries that a scan of a secondary index walks over before it fetches their rows, and by how much this
+/// number grows each time. A transaction cannot fetch while it walks, and many scans want only the first row: a walk over
+/// the whole range would make them read, and in some stores conflict with, entries that they do not want.
+const FIRST: usize = 4;
+const GROWTH: usize = 8;
+
 impl<B: Bytes, S: Steps> Read<Flat<B>> for S {
     fn get<R: Record, T>(
         &mut self,
@@ -177,17 +183,32 @@ impl<B: Bytes, S: Steps> Read<Flat<B>> for S {
         way: Way,
         mut visit: impl FnMut(&R) -> bool,
     ) -> Result<(), Error> {
-        let mut keys = Vec::new();
-        self.walk(bounds(second(table), &range), way, |key| {
-            keys.push(key.to_vec());
-            true
-        })?;
-        for key in keys {
-            if !self.fetch(&key, |bytes| visit(&row(bytes)))?.expect("every entry has its row") {
-                break;
+        let (mut left, mut most, mut keys) = (bounds(second(table), &range), FIRST, Vec::new());
+        loop {
+            keys.clear();
+            self.walk(left.clone(), way, |key| {
+                keys.push(key.to_vec());
+                keys.len() < most
+            })?;
+            let mut last = None;
+            for key in &keys {
+                let show = |bytes: &[u8]| {
+                    let row = row(bytes);
+                    last = Some(entry(table, &row));
+                    visit(&row)
+                };
+                if !self.fetch(key, show)?.expect("every entry has its row") {
+                    return Ok(());
+                }
             }
+            match last.filter(|_| keys.len() == most) {
+                None => return Ok(()),
+                // No byte string is between an entry and the entry with a zero after it.
+                Some(last) if way == Way::Up => left.start = [&last[..], &[0]].concat(),
+                Some(last) => left.end = last,
+            }
+            most *= GROWTH;
         }
-        Ok(())
     }
 }
 
@@ -234,9 +255,12 @@ mod tests {
     use std::collections::BTreeMap;
 
     use archipelago_platform::sync::Mutex;
+    use archipelago_txn::on::Kind;
+    use serde::{Deserialize, Serialize};
 
     use super::*;
     use crate::catalog::{Workload, load};
+    use crate::record::BySecond;
     use crate::tpcc::Scale;
     use crate::ycsb::{Load, Reports};
 
@@ -290,6 +314,71 @@ mod tests {
             drop(client);
             assert_eq!(arena.check(), Ok(()));
         }
+    }
+
+    /// Entries, and how many of them were walked over.
+    #[derive(Default)]
+    struct Counted(Entries, usize);
+
+    impl Steps for Counted {
+        fn fetch<T>(&mut self, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Error> {
+            self.0.fetch(key, read)
+        }
+
+        fn put(&mut self, key: &[u8], bytes: &[u8]) -> Result<(), Error> {
+            self.0.put(key, bytes)
+        }
+
+        fn erase(&mut self, key: &[u8]) -> Result<(), Error> {
+            self.0.erase(key)
+        }
+
+        fn walk(&mut self, range: Range<Vec<u8>>, way: Way, mut visit: impl FnMut(&[u8]) -> bool) -> Result<(), Error> {
+            let Self(entries, walked) = self;
+            entries.walk(range, way, |bytes| {
+                *walked += 1;
+                visit(bytes)
+            })
+        }
+    }
+
+    /// A row with a secondary index.
+    #[derive(Clone, Serialize, Deserialize)]
+    struct Numbers(u64, u16);
+
+    impl Record for Numbers {
+        type Key = u64;
+        type Second = u16;
+        type Indexes<M: Kind> = (BySecond<M, Self>,);
+        const INDEXED: bool = true;
+
+        fn key(&self) -> u64 {
+            self.0
+        }
+
+        fn second(&self) -> u16 {
+            self.1
+        }
+    }
+
+    #[test]
+    fn a_scan_that_stops_has_walked_little() {
+        let (mut steps, table) = (Counted::default(), Numbered::<Numbers>::new(1));
+        for key in 0..300 {
+            Write::<Flat<Plain>>::insert(&mut steps, &table, Numbers(key, 7 + (key / 100) as u16)).unwrap();
+        }
+        let mut scan = |way, most| {
+            let mut seen = Vec::new();
+            let visit = |row: &Numbers| {
+                seen.push(row.0);
+                seen.len() < most
+            };
+            Read::<Flat<Plain>>::scan_second(&mut steps, &table, 7..=8, way, visit).unwrap();
+            (seen, core::mem::take(&mut steps.1))
+        };
+        assert_eq!((scan(Way::Down, 1), scan(Way::Up, 1)), ((vec![199], FIRST), (vec![0], FIRST)));
+        assert_eq!(scan(Way::Up, usize::MAX), ((0..200).collect(), 200));
+        assert_eq!(scan(Way::Down, usize::MAX), ((0..200).rev().collect(), 200));
     }
 
     #[test]

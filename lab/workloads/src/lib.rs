@@ -43,7 +43,7 @@ pub mod tpcc;
 pub mod traces;
 pub mod ycsb;
 
-pub use archipelago_txn::Error;
+pub use archipelago_txn::{Error, Isolation};
 pub use arena::{Arena, Client, Turn};
 pub use engine::Engine;
 pub use flat::{Bytes, Flat, Steps};

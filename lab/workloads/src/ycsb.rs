@@ -4,6 +4,7 @@
 use core::hint::black_box;
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
+use archipelago_txn::Isolation;
 use archipelago_txn::on::Kind;
 use serde::{Deserialize, Serialize};
 
@@ -198,7 +199,7 @@ impl<D: Store, const C: usize> Arena for Ycsb<D, C> {
     }
 
     /// Checks that all rows are present, and that their counts of updates add up to the number of committed updates.
-    fn check(&self) -> Result<(), String> {
+    fn check_at(&self, _: Isolation) -> Result<u64, String> {
         let (mut rows, mut counted) = (0, 0);
         let shown = self.db.view(|view| {
             view.scan(&self.table, .., Way::Up, |row| {
@@ -210,7 +211,7 @@ impl<D: Store, const C: usize> Arena for Ycsb<D, C> {
         shown.expect("a view meets no conflicts");
         let updated = self.updated.load(Ordering::Relaxed);
         if (rows, counted) == (self.load.rows, updated) {
-            return Ok(());
+            return Ok(0);
         }
         Err(format!("{counted} updates in {rows} rows, where {updated} were committed in {}", self.load.rows))
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use archipelago_platform::thread::{Pinning, available_parallelism};
 use clap::{Args, ValueEnum};
 
-use super::parse::{below_one, count, exponent, lines, percent, width};
+use super::parse::{below_one, count, exponent, lines, percent, warehouses, width};
 
 /// The options of every measurement on this machine.
 #[derive(Clone, Debug, Args)]
@@ -153,7 +153,7 @@ pub struct Euno<C: Args> {
     #[arg(long)]
     pub removes: bool,
     /// orders: warehouses, of ten districts each
-    #[arg(long, value_parser = count, default_value = "1")]
+    #[arg(long, value_parser = warehouses, default_value = "1")]
     pub warehouses: usize,
     /// Keys in the index when the run begins [default: 1M; simulated: 100k]
     #[arg(long, value_parser = count)]
@@ -236,7 +236,7 @@ pub struct Txn<C: Args> {
     #[arg(long, value_parser = percent, value_delimiter = ',', default_value = "2,20,80")]
     pub update_percent: Vec<u32>,
     /// tpcc: warehouses [default: one for each thread]
-    #[arg(long, value_parser = count)]
+    #[arg(long, value_parser = warehouses)]
     pub warehouses: Option<usize>,
     /// tpcc: a hundredth of the specification's items and customers [the default when simulated]
     #[arg(long, conflicts_with = "whole")]
@@ -310,7 +310,7 @@ pub struct SetsWork {
     /// Percentages of operations that insert or remove, half of them each; comma-separated
     #[arg(long, value_parser = percent, value_delimiter = ',', default_value = "2,20,80")]
     pub update_percent: Vec<u32>,
-    /// Which keys are popular: uniform, zipf:S
+    /// Which keys are popular, comma-separated: uniform, zipf:S
     #[arg(long, default_value = "uniform")]
     pub distribution: String,
     /// Keys in the structure; operations draw from twice as many keys

@@ -35,6 +35,12 @@ pub fn count(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Parses a number of warehouses, which has sixteen bits in keys.
+pub fn warehouses(text: &str) -> Result<usize, String> {
+    let most = usize::from(u16::MAX);
+    count(text).ok().filter(|count| *count <= most).ok_or_else(|| format!("'{text}' is not 1 to 65_535 warehouses"))
+}
+
 /// Parses how many keys one call looks up.
 pub fn batch(text: &str) -> Result<usize, String> {
     let keys = count(text)?;

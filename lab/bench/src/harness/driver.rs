@@ -4,12 +4,14 @@
 //! All threads start from a [`Gate`]. Wall time begins when the first of these threads passes the gate, by that
 //! thread's own clock. The clock of the thread that started them is not used, since that thread may wake up late. Wall
 //! time ends with the end of the last thread's work; in a run of a given time, it ends when the threads are told to
-//! stop. CPU time is the whole process's, including background threads. It is counted until the program has finished
-//! its postponed work ([`Drive::settle`]), so no contender gains by postponing.
+//! stop, and only operations that have ended until then count. If the operations in progress counted as well, the
+//! throughput of slow contenders and of many threads would be too high. CPU time is the whole process's, including
+//! background threads. It is counted until the program has finished its postponed work ([`Drive::settle`]), so no
+//! contender gains by postponing.
 
 use archipelago_platform::SIMULATED;
 use archipelago_platform::atomic::Ordering;
-
+use archipelago_platform::pad::CachePadded;
 use archipelago_platform::thread::{self, Builder, Pinning, Scope, ScopedJoinHandle};
 use archipelago_platform::time::{Duration, Instant};
 use archipelago_platform::topology::{CpuId, Topology};
@@ -101,8 +103,9 @@ pub struct Outcome {
     pub grown: Option<f64>,
 }
 
-/// Operations between two checks of the flag that ends a run: in a run of given work, and in a run of a given time.
-const CHUNKS: [usize; 2] = [256, 16];
+/// Operations between two checks of the flag that ends a run: in a run of given work, and in a run of a given time. In
+/// the latter each operation's end is checked. A check is a load from a line that only the end of the run writes.
+const CHUNKS: [usize; 2] = [256, 1];
 /// One in this many operations is timed, if latencies are asked for: in a run of given work, and in a run of a given
 /// time.
 const SAMPLES: [usize; 2] = [8, 1];
@@ -118,8 +121,8 @@ const LOOK: Duration = Duration::from_millis(50);
 /// If a thread cannot be started, or panics. In either case the other threads do not wait for it.
 pub fn run(threads: usize, settings: Settings, drive: &dyn Drive) -> Result<Outcome, Failure> {
     let timed = usize::from(settings.time.is_some());
-    let (up, gate) = (Flag::new(false), Gate::default());
-    let halt = if timed == 1 { &up } else { interrupt::flag() };
+    let (up, gate) = (CachePadded::new(Flag::new(false)), Gate::default());
+    let halt: &Flag = if timed == 1 { &up } else { interrupt::flag() };
     let cpus = settings.pinning.assign(Topology::current(), threads);
     let cpu_before = resources::cpu_time();
     let (tallies, time) = thread::scope(|scope| {
@@ -274,20 +277,20 @@ impl Turns for Native<'_> {
 
     #[inline]
     fn go(&mut self, limit: usize, mut op: impl FnMut(usize) -> Done, mut between: impl FnMut()) {
-        let (size, mask) = (CHUNKS[self.timed], SAMPLES[self.timed] - 1);
+        let (size, mask, timed_run) = (CHUNKS[self.timed], SAMPLES[self.timed] - 1, self.timed == 1);
         if !self.gate.come() {
             return;
         }
         let start = Instant::now();
         let (mut ops, mut misses, mut complete) = (0, 0, true);
         while ops < limit {
-            // Relaxed: the flag carries no data.
-            if self.halt.load(Ordering::Relaxed) {
+            // Relaxed, here and below: the flag carries no data.
+            if !timed_run && self.halt.load(Ordering::Relaxed) {
                 complete = false;
                 break;
             }
             let chunk = ops..limit.min(ops + size);
-            ops = chunk.end;
+            let end = chunk.end;
             let mut tell = |done| {
                 misses += usize::from(done == Done::Missed);
                 between();
@@ -296,6 +299,12 @@ impl Turns for Native<'_> {
                 None => chunk.for_each(|i| tell(op(i))),
                 Some(times) => chunk.for_each(|i| tell(if i & mask == 0 { timed(times, || op(i)) } else { op(i) })),
             }
+            // The operation ended after the time. It does not count, but a miss of it and its latency do.
+            if timed_run && self.halt.load(Ordering::Relaxed) {
+                complete = false;
+                break;
+            }
+            ops = end;
         }
         self.tally = Some(Tally { start, end: Instant::now(), ops, misses, complete, attempts: [0; 2] });
     }
@@ -424,6 +433,35 @@ mod tests {
         }
     }
 
+    /// The operations of each thread after its first three end after the time.
+    #[derive(Default)]
+    struct Late(Flag);
+
+    impl Drive for Late {
+        fn body(&self, turns: &mut Native<'_>) {
+            let late = |i| {
+                while i >= 3 && !self.0.load(Ordering::Acquire) {
+                    thread::yield_now();
+                }
+                Done::found(i < 3)
+            };
+            turns.go(usize::MAX, late, || ());
+        }
+
+        fn stop(&self) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+
+    #[test]
+    fn what_ends_after_the_time_does_not_count() {
+        let time = Some(Duration::from_millis(5));
+        let settings = Settings { pinning: Pinning::None, latency: false, time, seed: 1 };
+        let outcome = run(4, settings, &Late::default()).unwrap();
+        assert!(outcome.ops <= 4 * 3, "{} operations", outcome.ops);
+        assert!(outcome.misses <= 4, "each thread ends with the operation that was in progress");
+    }
+
     #[test]
     fn a_thread_that_panics_leaves_none_behind() {
         for (before, time) in [(true, None), (true, Some(Duration::from_secs(1 << 20))), (false, None)] {
@@ -454,8 +492,9 @@ mod tests {
             if outcome.ops > 0 { Ok((outcome, counting)) } else { Err("nothing was done".to_owned()) }
         });
         assert!(outcome.complete && outcome.wall >= time);
-        assert_eq!(outcome.latency.unwrap().len(), outcome.ops as u64, "each is timed");
-        assert_eq!(counting.between.into_inner(), outcome.ops);
+        let done = counting.between.into_inner();
+        assert_eq!(outcome.latency.unwrap().len(), done as u64, "each is timed");
+        assert_eq!(done, outcome.ops + 2, "each thread's last operation ended after the time");
         assert_eq!((counting.stopped.into_inner(), counting.settled.into_inner()), (1, 1));
     }
 }

@@ -1,6 +1,8 @@
 //! An experiment: its cells (a cell is a workload with its parameters), its contenders, and the order in which the
 //! contenders run.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use archipelago_platform::time::Duration;
 use serde_json::{Value, json};
 
@@ -24,7 +26,9 @@ use crate::report::row::{Cell, Facts, Row};
 /// - `ratio`: `mops` divided by the baseline's `mops`;
 /// - `paired_ratio`: throughput divided by the baseline's throughput in the same run, the median of the runs;
 /// - `ops`: operations per run, the mean of the runs;
-/// - `partial`: whether the measurement was interrupted, so that fewer runs than asked for may be complete.
+/// - `partial`: whether the measurement was interrupted, so that fewer runs than asked for may be complete;
+/// - `seconds`: how long a run takes, if its work is not given;
+/// - `latency`: whether single operations were timed, which slows them down.
 pub struct Format {
     /// The field that names the contender.
     pub name: &'static str,
@@ -39,13 +43,14 @@ impl Format {
     /// - `count`: how many keys were loaded;
     /// - `bytes_per_key`: resident memory that loading added, per key;
     /// - `batch`: keys per look-up call in workload C, 0 for single look-ups;
+    /// - `ops_asked`: the operations that were asked for;
     /// - `misses`: look-ups and scans that did not find a key that is present, over all runs. If it is not 0, the index
     ///   is wrong.
     pub const OF_MAPS: Format = Format {
         name: "structure",
         keys: "structure workload keys count threads machine seed runs mops mops_min mops_max ns_per_op cpu_ns_per_op \
                bytes_per_key distribution ratio baseline ops batch pin misses partial p50_ns p90_ns p99_ns p999_ns max_ns \
-               update_percent external_work paired_ratio",
+               update_percent external_work paired_ratio seconds latency details ops_asked",
     };
 }
 
@@ -86,6 +91,8 @@ pub struct Entry<'a> {
     pub name: &'static str,
     /// Whether it is one of this library's.
     pub ours: bool,
+    /// Further fields of its rows.
+    pub facts: Facts,
     /// Measures the contender, in one cell or in several.
     pub take: Box<dyn Fn(&mut Turn<'_>) + 'a>,
 }
@@ -93,6 +100,7 @@ pub struct Entry<'a> {
 impl<'a> Entry<'a> {
     /// Makes a contender that is set up anew for each measurement, in one cell.
     pub fn of<P: Program + Sync + 'a>(name: &'static str, cell: usize, program: P) -> Entry<'a> {
+        let facts = Facts::from([("isolation", json!(program.isolation()))]);
         let take = move |turn: &mut Turn<'_>| {
             turn.say_cell(cell);
             let shared = program.setup(turn.threads, turn.seed);
@@ -107,9 +115,14 @@ impl<'a> Entry<'a> {
             turn.note(cell, program.notes(&shared));
             let [updates, repeated] = outcome.attempts;
             let aborts = Some(100.0 * repeated as f64 / (updates + repeated).max(1) as f64);
-            turn.record(cell, outcome, &[("retry_percent", percent), ("abort_percent", aborts)]);
+            let skews = program.skews(&shared).map(|skews| skews as f64);
+            turn.record(
+                cell,
+                outcome,
+                &[("retry_percent", percent), ("abort_percent", aborts), ("write_skews", skews)],
+            );
         };
-        Entry { name, ours: false, take: Box::new(take) }
+        Entry { name, ours: false, facts, take: Box::new(take) }
     }
 }
 
@@ -166,17 +179,16 @@ impl<'a> Experiment<'a> {
                         // The seed depends on the run alone, so that the same run of different contenders does the same
                         // work.
                         let seed = self.seed.wrapping_add(run as u64);
-                        (entry.take)(&mut Turn {
-                            experiment: self,
-                            entry,
-                            run,
-                            threads,
-                            seed,
-                            series,
-                            failure,
-                            notes,
-                            progress,
-                        });
+                        let mut turn =
+                            Turn { experiment: self, entry, run, threads, seed, series, failure, notes, progress };
+                        // Threads' panics are failures already; loading and checking may panic, too. The complete rows
+                        // must not be lost.
+                        let ended = catch_unwind(AssertUnwindSafe(|| (entry.take)(&mut turn)));
+                        if ended.is_err() {
+                            let what =
+                                format!("{}: setting up or checking panicked; what it said is above", entry.name);
+                            results.failure.get_or_insert(Failure::new(what));
+                        }
                         if results.failure.is_some() || interrupt::requested() {
                             results.partial = true;
                             return results;
@@ -295,7 +307,9 @@ fn row(experiment: &Experiment<'_>, results: &Results, series: &Series) -> Row {
     let baseline = baseline(experiment, results, series);
     let (cell, more) = &experiment.cells[series.cell];
     let mut facts = cell.facts();
-    facts.extend(more.iter().chain(&experiment.facts).cloned());
+    let entry = experiment.groups.iter().flatten().find(|entry| entry.name == series.name);
+    let of_entry = entry.map_or(&[][..], |entry| &entry.facts);
+    facts.extend(more.iter().chain(&experiment.facts).chain(of_entry).cloned());
     facts.extend(series.figures());
     facts.extend([
         (experiment.format.name, json!(series.name)),
@@ -306,6 +320,8 @@ fn row(experiment: &Experiment<'_>, results: &Results, series: &Series) -> Row {
         ("ratio", json!(baseline.map(|baseline| series.median_speed() / baseline.median_speed()))),
         ("paired_ratio", json!(baseline.and_then(|baseline| series.paired_ratio(baseline)))),
         ("baseline", json!(baseline.map(|baseline| baseline.name))),
+        ("seconds", json!(experiment.time.map(|time| time.as_secs_f64()))),
+        ("latency", json!(experiment.latency)),
     ]);
     let known = |key: &str| facts.iter().find(|(name, _)| *name == key).map_or(Value::Null, |(_, value)| value.clone());
     let fields = experiment.format.keys.split_whitespace().map(|key| (key, known(key)));

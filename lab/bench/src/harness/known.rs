@@ -9,12 +9,14 @@ use crate::args::Common;
 use crate::failure::Failure;
 use crate::report::row::{Cell, Facts};
 
-/// The fields of experiments that have none of their own.
+/// The fields of experiments that have none of their own. `isolation`: the isolation that the contender's transactions
+/// promise. `write_skews`: the run's write skews (the median of the runs), if the isolation permits them and the program
+/// counts them.
 const PLAIN: Format = Format {
     name: "structure",
     keys: "structure workload threads machine seed runs mops mops_min mops_max ns_per_op cpu_ns_per_op update_percent \
            distribution external_work count details ratio baseline ops pin misses partial p50_ns p90_ns p99_ns p999_ns max_ns \
-           retry_percent paired_ratio",
+           retry_percent paired_ratio seconds latency isolation write_skews",
 };
 
 /// A contender for either machine. Its program is made from a value of type `A`.

@@ -78,6 +78,17 @@ pub trait Program {
         None
     }
 
+    /// Returns which isolation the contender's transactions promise, if it has transactions.
+    fn isolation(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Called after [`wrong`](Self::wrong). Returns how many write skews the run had, if the contender's isolation
+    /// permits write skews and the program counts them.
+    fn skews(&self, _: &Self::Shared) -> Option<u64> {
+        None
+    }
+
     /// Returns further observations on a run, a line each.
     fn notes(&self, _: &Self::Shared) -> Vec<String> {
         Vec::new()

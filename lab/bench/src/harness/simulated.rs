@@ -33,6 +33,8 @@ pub struct Setting {
     pub sweep: bool,
     /// Faults that the simulation injects.
     pub faults: Vec<archipelago_sim::Fault>,
+    /// The name of these faults in the arguments.
+    pub stall: Option<String>,
     /// Instructions per cycle, if instructions between accesses to shared memory are charged.
     pub per_cycle: Option<f64>,
     /// The time that is charged for an operation's instructions; [`figures`] sets it for each contender.
@@ -84,7 +86,14 @@ pub fn program<P: program::Program + 'static>(program: P) -> Simulation {
                 |retries| 100.0 * (retries - before.get()) as f64 / f64::from(turns.counts.turns.get().max(1));
             turns.counts.retry_percent.set(program.retries(shared).map(percent));
         };
-        run(machine, config, setting, threads, setup, body, |shared| program.wrong(shared))
+        let skews = Cell::new(None);
+        let wrong = |shared: &P::Shared| {
+            let wrong = program.wrong(shared);
+            skews.set(program.skews(shared));
+            wrong
+        };
+        let run = run(machine, config, setting, threads, setup, body, wrong)?;
+        Ok(Run { isolation: program.isolation(), skews: skews.get(), ..run })
     })
 }
 
@@ -128,6 +137,10 @@ pub struct Run {
     pub retry_percent: Option<f64>,
     /// Repeated attempts at updates, in percent of all attempts of the whole run, if the program counts them.
     pub abort_percent: Option<f64>,
+    /// The isolation that the contender's transactions promise, if it has transactions.
+    pub isolation: Option<&'static str>,
+    /// Write skews of the whole run, if the isolation permits them and the program counts them.
+    pub skews: Option<u64>,
     /// With [`Config::watch`]: shared memory that the program accessed plainly, without announcing the access to the
     /// machine.
     pub unannounced: Vec<Unannounced>,
@@ -164,6 +177,8 @@ struct Counts {
     course: Course,
     /// Operations begun.
     turns: Cell<u32>,
+    /// Operations of the whole run that did not find a key that is present.
+    misses: Cell<u64>,
     kinds: Cell<Option<[OpTotals; 2]>>,
     retry_percent: Cell<Option<f64>>,
     /// The number of updates, and how many attempts were repeated.
@@ -242,7 +257,8 @@ impl program::Turns for Turns<'_> {
             match done {
                 Done::Read => self.updates = Some(false),
                 Done::Updated => self.updates = Some(true),
-                Done::Found | Done::Missed => {}
+                Done::Found => {}
+                Done::Missed => self.counts.misses.set(self.counts.misses.get() + 1),
             }
             let ns = self.charge.ns(done == Done::Updated);
             if ns > 0 {
@@ -304,7 +320,8 @@ pub fn only_simulated() -> Result<(), Failure> {
 /// threads have left a wrong state.
 ///
 /// # Errors
-/// If the run does not end well or leaves an error, or if this program was built for the real machine.
+/// If the run does not end well or leaves an error, if an operation missed a key that is present (a contender that
+/// loses keys would be credited with short operations), or if this program was built for the real machine.
 pub fn run<S>(
     machine: &Machine,
     config: &Config,
@@ -319,9 +336,9 @@ pub fn run<S>(
     if !SIMULATED {
         return Err(only_simulated().expect_err("it was not built for the virtual machine"));
     }
-    let (turns, at_start, at_end, kinds, retry_percent, attempts) = Default::default();
-    let counts =
-        Counts { course: Course::new(setting.wish, threads), turns, kinds, retry_percent, attempts, at_start, at_end };
+    let (turns, misses, at_start, at_end, kinds, retry_percent, attempts) = Default::default();
+    let course = Course::new(setting.wish, threads);
+    let counts = Counts { course, turns, misses, kinds, retry_percent, attempts, at_start, at_end };
     let body = |shared: &S, client: Client| {
         let (begun, updates, kinds) = Default::default();
         let (seed, charge) = (config.seed, setting.charge);
@@ -342,7 +359,9 @@ pub fn run<S>(
             report.outcome
         )));
     }
-    if let Some(wrong) = wrong.flatten() {
+    let misses = counts.misses.get();
+    let missed = (misses > 0).then(|| format!("{misses} operations missed a key that is present"));
+    if let Some(wrong) = wrong.flatten().or(missed) {
         return Err(Failure::new(format!(
             "the run has left what is wrong: {wrong} (again with --seed {})",
             report.seed
@@ -370,6 +389,8 @@ pub fn run<S>(
         kinds: counts.kinds.get(),
         retry_percent: counts.retry_percent.get(),
         abort_percent: counts.attempts.get().map(|(all, again)| 100.0 * again as f64 / (all + again).max(1) as f64),
+        isolation: None,
+        skews: None,
         unannounced: report.unannounced,
         repeats: report.own_heap,
     })

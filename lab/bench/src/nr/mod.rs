@@ -155,7 +155,9 @@ fn cells(workload: &str, work: &NrWork, replicas: Option<usize>) -> Result<Vec<(
                 return Err(Failure::new("node replication's benchmark knows no --distribution latest"));
             }
             for &external_work in &work.external_work {
+                let details = replicas.map_or(String::new(), |replicas| format!("{replicas} replicas"));
                 let cell = Cell {
+                    details,
                     update_percent: Some(update_percent),
                     distribution: Some(distribution),
                     external_work: Some(external_work),
@@ -196,7 +198,7 @@ fn experiment<R: Roster>(args: &Nr, release_memory: fn()) -> Result<Experiment<'
         let course = Rc::new(Course { loads, first, release_memory });
         let entry = |Known { name, take, .. }| {
             let course = course.clone();
-            Entry { name, ours: false, take: Box::new(move |turn| take(&course, turn)) }
+            Entry { name, ours: false, facts: Facts::new(), take: Box::new(move |turn| take(&course, turn)) }
         };
         experiment.groups.push(methods.into_iter().map(entry).collect());
     }

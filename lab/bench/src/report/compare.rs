@@ -15,8 +15,9 @@ use super::row::{Row, digits};
 use crate::args::Show;
 use crate::failure::Failure;
 
-/// The fields that two rows must share to be of the same contender in the same cell. A missing field equals `null`.
-const SAME: [&str; 17] = [
+/// The fields that two rows must share to be measurements of the same thing: the contender, the cell, and each option
+/// that changes what is measured. A missing field equals `null`.
+const SAME: [&str; 26] = [
     "structure",
     "mechanism",
     "workload",
@@ -34,6 +35,15 @@ const SAME: [&str; 17] = [
     "stuck_reader",
     "details",
     "seconds",
+    "ops_asked",
+    "latency",
+    "isolation",
+    "stall",
+    "warm",
+    "least_micros",
+    "least_ops",
+    "patience",
+    "instructions_per_cycle",
 ];
 
 /// The options `--compare` and `--fail-on-slower`, and the result of the comparison.

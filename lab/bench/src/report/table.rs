@@ -8,7 +8,7 @@ use super::row::{Column, Look, PAIRED, PARTIAL, RATIO, Row, cells, fixed, misses
 use super::summary::{self, Summary};
 
 /// The columns of measurements on this machine.
-pub const COLUMNS: [Column; 19] = [
+pub const COLUMNS: [Column; 20] = [
     Column("name", |row| Some(row.name.clone())),
     Column("threads", |row| Some(row.threads.to_string())),
     Column("Mops/s", |row| three(row, "mops")),
@@ -28,6 +28,7 @@ pub const COLUMNS: [Column; 19] = [
     Column("p99.9 ns", |row| fixed(row, "p999_ns", 0)),
     Column("max ns", |row| fixed(row, "max_ns", 0)),
     Column("runs", |row| row.whole("runs").map(|runs| runs.to_string())),
+    Column("write skews", |row| fixed(row, "write_skews", 0)),
 ];
 
 /// The columns that the terminal omits: it has no room for them, or shows them above the table.

@@ -12,7 +12,7 @@ use crate::report::row::Cell;
 use crate::roster::{self, Own};
 use crate::workload::{Distribution, Workload};
 
-const FIELDS: [&str; 30] = [
+const FIELDS: [&str; 34] = [
     "structure",
     "workload",
     "keys",
@@ -43,6 +43,10 @@ const FIELDS: [&str; 30] = [
     "update_percent",
     "external_work",
     "paired_ratio",
+    "seconds",
+    "latency",
+    "details",
+    "ops_asked",
 ];
 
 /// The workloads of the tests' results.

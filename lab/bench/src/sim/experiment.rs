@@ -10,33 +10,65 @@ use crate::harness::simulated::{Contender, Setting};
 use crate::harness::steady::Wish;
 use crate::{blink, cache, euno, locks, nr, ranges, sets, txn, ycsb};
 
-/// Returns an experiment's common arguments, and the contenders that it compares.
-pub fn experiment(what: &Sim) -> Result<(&SimCommon, Vec<Contender>), Failure> {
+/// Returns an experiment's common arguments.
+///
+/// # Errors
+/// If it is no experiment.
+pub fn common(what: &Sim) -> Result<&SimCommon, Failure> {
     Ok(match what {
-        Sim::Machines { .. } | Sim::Host | Sim::Papers(_) => {
-            return Err(Failure::new("this compares nothing by itself"));
-        }
-        Sim::Locks(args) => (&args.common, locks::simulated(args)?),
-        Sim::Blink(args) => (&args.common, blink::simulated(args)?),
-        Sim::Euno(args) => (&args.common, euno::simulated(args)?),
-        Sim::Cache(args) => (&args.common, cache::simulated(args)?),
-        Sim::Ranges(args) => (&args.common, ranges::simulated(args)?),
-        Sim::Txn(args) => (&args.common, txn::simulated(args)?),
-        Sim::Ycsb(args) => (&args.common, ycsb::simulated(args)?),
-        Sim::Sets(args) => (&args.common, sets::simulated(args)?),
-        Sim::Nr(args) => (&args.common, nr::simulated(args)?),
+        Sim::Machines { .. } | Sim::Host | Sim::Papers(_) => return Err(no_experiment()),
+        Sim::Locks(args) => &args.common,
+        Sim::Blink(args) => &args.common,
+        Sim::Euno(args) => &args.common,
+        Sim::Cache(args) => &args.common,
+        Sim::Ranges(args) => &args.common,
+        Sim::Txn(args) => &args.common,
+        Sim::Ycsb(args) => &args.common,
+        Sim::Sets(args) => &args.common,
+        Sim::Nr(args) => &args.common,
     })
+}
+
+/// Returns the contenders that an experiment compares. Making them may take memory, so [`limits`](super::limits) are
+/// checked before.
+///
+/// # Errors
+/// If it is no experiment, or its arguments make no sense.
+pub fn contenders(what: &Sim) -> Result<Vec<Contender>, Failure> {
+    match what {
+        Sim::Machines { .. } | Sim::Host | Sim::Papers(_) => Err(no_experiment()),
+        Sim::Locks(args) => locks::simulated(args),
+        Sim::Blink(args) => blink::simulated(args),
+        Sim::Euno(args) => euno::simulated(args),
+        Sim::Cache(args) => cache::simulated(args),
+        Sim::Ranges(args) => ranges::simulated(args),
+        Sim::Txn(args) => txn::simulated(args),
+        Sim::Ycsb(args) => ycsb::simulated(args),
+        Sim::Sets(args) => sets::simulated(args),
+        Sim::Nr(args) => nr::simulated(args),
+    }
+}
+
+fn no_experiment() -> Failure {
+    Failure::new("this compares nothing by itself")
 }
 
 /// Returns the setting of the measurements.
 ///
 /// # Errors
-/// If the arguments name an unknown machine or fault, or charge instructions of operations whose instructions were not
-/// counted.
+/// If the arguments name an unknown machine or fault, ask for threads without a place, or charge instructions of
+/// operations whose instructions were not counted.
 pub fn setting(common: &SimCommon, what: &Sim) -> Result<Setting, Failure> {
-    let faults = match what {
-        Sim::Ycsb(args) => ycsb::faults(args)?,
-        _ => Vec::new(),
+    let (faults, stall) = match what {
+        Sim::Ycsb(args) => (ycsb::faults(args)?, args.stall.clone()),
+        _ => (Vec::new(), None),
+    };
+    let placement = match common.pin {
+        Pin::Fill => Placement::Fill,
+        Pin::Spread => Placement::Spread,
+        Pin::None => {
+            return Err(Failure::new("--pin none: a simulated thread has a place of its own; try fill or spread"));
+        }
     };
     // Only the instructions of this workload's look-ups and updates were counted.
     let counted = matches!(what, Sim::Euno(args) if args.workload == "ycsb");
@@ -56,12 +88,13 @@ pub fn setting(common: &SimCommon, what: &Sim) -> Result<Setting, Failure> {
     };
     Ok(Setting {
         machine: machine(common, what)?,
-        placement: if common.pin == Pin::Spread { Placement::Spread } else { Placement::Fill },
+        placement,
         wish,
         seed: common.seed,
         seeds: common.runs as u64,
         sweep: common.sweep,
         faults,
+        stall,
         per_cycle: common.instructions,
         charge: Charge::default(),
     })

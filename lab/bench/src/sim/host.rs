@@ -165,7 +165,8 @@ fn simulated<P: Program + Copy + 'static>(
     let wish = Wish { warm_ns, measured_ns, min_ops: 0, patience_ns: 0 };
     let (placement, sweep, faults, per_cycle) = (Placement::Fill, false, Vec::new(), None);
     let (whole, charge) = (machine.clone(), Charge::default());
-    let setting = Setting { machine: whole, placement, wish, seed, seeds: 1, sweep, faults, per_cycle, charge };
+    let setting =
+        Setting { machine: whole, placement, wish, seed, seeds: 1, sweep, faults, stall: None, per_cycle, charge };
     let setup = || {
         let shared = program.setup(threads, seed);
         // On the real machine everything has been accessed before, so it is in the caches.

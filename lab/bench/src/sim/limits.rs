@@ -5,7 +5,7 @@ use archipelago_sim::Machine;
 
 use crate::args::{NrWork, SetsWork, Sim, SimYcsb};
 use crate::failure::Failure;
-use crate::resources;
+use crate::{resources, txn};
 
 /// Bytes per item, including the model's records of its cache lines. The numbers are estimates, not measurements.
 const YCSB: u64 = 600;
@@ -20,11 +20,15 @@ const BUCKET: u64 = 150;
 /// An item of a sequential structure, in each replica. Node replication has one replica per node.
 const ITEM: u64 = 350;
 
-/// Checks that the experiment's structures fit into the available memory.
+/// Checks that the experiment's structures fit into the available memory, with this many threads at most. To be called
+/// before the contenders are made, since some of them allocate.
 ///
 /// # Errors
 /// If they do not fit.
-pub fn check(what: &Sim, machine: &Machine) -> Result<(), Failure> {
+pub fn check(what: &Sim, machine: &Machine, threads: usize) -> Result<(), Failure> {
+    if let Sim::Txn(args) = what {
+        txn::check_simulated(args, threads)?;
+    }
     let (count, needed) = match what {
         Sim::Ycsb(args) => (args.count(), ycsb(args)),
         Sim::Euno(args) => (args.count.unwrap_or(0), (args.count.unwrap_or(0) as u64).saturating_mul(YCSB)),

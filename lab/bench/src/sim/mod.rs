@@ -25,7 +25,7 @@ use crate::harness::Progress;
 use crate::harness::simulated::{self, Contender, Setting, only_simulated};
 use crate::interrupt;
 use crate::output::print;
-use experiment::{experiment, setting, threads};
+use experiment::{contenders, setting, threads};
 use sink::Sink;
 
 /// Runs a `sim` command.
@@ -46,11 +46,12 @@ pub fn execute(what: &Sim) -> Result<ExitCode, Failure> {
         Sim::Papers(args) => return papers::execute(args),
         _ => {}
     }
-    let (common, contenders) = experiment(what)?;
+    let common = experiment::common(what)?;
     only_simulated()?;
     let setting = setting(common, what)?;
     let threads = threads(common, &setting.machine)?;
-    limits::check(what, &setting.machine)?;
+    limits::check(what, &setting.machine, threads.iter().copied().max().unwrap_or(1))?;
+    let contenders = contenders(what)?;
     interrupt::install();
     if common.watch {
         return watch::execute(&contenders, &setting, &threads);

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use super::experiment::{check_threads, experiment, setting};
+use super::experiment::{check_threads, common, contenders, setting};
 use super::limits;
 use super::row::row;
 use super::sink::{Out, stamp};
@@ -97,9 +97,10 @@ fn plan(paper: &Paper, figure: &Figure, args: &SimPapers) -> Result<Plan, Failur
     let failed = |what: String| Failure::new(format!("{}, {}: {what}", paper.key, figure.name));
     let planned = || -> Result<Plan, Failure> {
         let what = parse(&command)?;
-        let (common, contenders) = experiment(&what)?;
-        let setting = setting(common, &what)?;
-        limits::check(&what, &setting.machine)?;
+        let setting = setting(common(&what)?, &what)?;
+        let threads = sides(figure).iter().map(|side| side.threads).max().unwrap_or(1);
+        limits::check(&what, &setting.machine, threads)?;
+        let contenders = contenders(&what)?;
         let mut planned = Vec::new();
         for side in sides(figure) {
             check_threads(side.threads, &setting.machine)?;

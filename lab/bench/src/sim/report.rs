@@ -65,7 +65,7 @@ fn order(rows: &[&Row]) -> Vec<String> {
 }
 
 /// The columns of tables and pages.
-const COLUMNS: [Column; 19] = [
+const COLUMNS: [Column; 20] = [
     Column("name", |row| Some(row.name.clone())),
     Column("threads", |row| Some(row.threads.to_string())),
     Column("Mops/s", |row| three(row, "mops")),
@@ -85,6 +85,7 @@ const COLUMNS: [Column; 19] = [
     Column("ns/read", |row| three(row, "ns_per_read")),
     Column("ns/update", |row| three(row, "ns_per_update")),
     Column("in updates", |row| fixed(row, "updating_percent", 0).map(|percent| percent + " %")),
+    Column("write skews", |row| fixed(row, "write_skews", 0)),
 ];
 
 fn range(row: &Row, least: &str, most: &str) -> Option<String> {

@@ -1,6 +1,6 @@
 //! Makes the row of one contender with a number of threads.
 
-use archipelago_sim::{Stats, TxSite};
+use archipelago_sim::{Placement, Stats, TxSite};
 use serde_json::{Value, json};
 
 use super::measure::Measure;
@@ -11,7 +11,7 @@ use crate::stats;
 
 /// Returns the row of a contender's results. New fields go to the end.
 pub fn row(contender: &Contender, threads: usize, figures: &Figures, setting: &Setting) -> Row {
-    let (first, stats) = (figures.first(), &figures.first().stats);
+    let (first, stats, wish) = (figures.first(), &figures.first().stats, &setting.wish);
     let all = figures.mops();
     let seeds = all[..figures.seeds].to_vec();
     let sweep = if setting.sweep { all } else { Vec::new() };
@@ -98,6 +98,19 @@ pub fn row(contender: &Contender, threads: usize, figures: &Figures, setting: &S
         // were charged.
         ("accesses_per_op", json!(stats.accesses as f64 / ops)),
         ("instructions_per_cycle", json!(setting.per_cycle)),
+        // How threads are placed, and which threads are stopped.
+        ("pin", json!(if setting.placement == Placement::Spread { "spread" } else { "fill" })),
+        ("stall", json!(setting.stall)),
+        // What was asked for: the warm-up in virtual microseconds, or `auto`; the least measured span in virtual
+        // microseconds; the fewest operations; and the patience in virtual microseconds.
+        ("warm", wish.warm_ns.map_or(json!("auto"), |ns| json!(ns / 1000))),
+        ("least_micros", json!(wish.measured_ns / 1000)),
+        ("least_ops", json!(wish.min_ops)),
+        ("patience", json!(wish.patience_ns / 1000)),
+        // The isolation that the contender's transactions promise; and the first run's write skews, if the isolation
+        // permits them and the program counts them.
+        ("isolation", json!(first.isolation)),
+        ("write_skews", json!(first.skews)),
     ];
     let counts = Measure::COUNTS.into_iter().filter_map(|measure| {
         let counted: Option<Vec<f64>> = figures.runs.iter().map(|run| measure.of(run)).collect();

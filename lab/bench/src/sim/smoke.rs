@@ -29,10 +29,6 @@ const EXPERIMENTS: [&[&str]; 11] = [
     &["nr", "--workload", "all", "--method", "sl,rwl,fc,fc+,nr,tas,shfl", "--update-percent", "10", "--count", "2k"],
 ];
 
-pub(super) fn contenders(what: &Sim) -> Vec<Contender> {
-    experiment(what).unwrap().1
-}
-
 /// Returns the measured span in microseconds. The caches are cold, so few threads need a longer span to complete
 /// operations; with many threads, a longer span would contain too many events.
 fn micros(threads: usize) -> u64 {
@@ -45,7 +41,7 @@ fn cell(arguments: &[&str], preset: &str, threads: usize, turn: usize) -> (Strin
     let options = ["--machine", preset, "--warm", "5", "--micros", &micros, "--min-ops", "0", "--runs", "1"];
     let what = parse(&[arguments, &options].concat());
     let setting = setting(common(&what), &what).unwrap();
-    let contenders = contenders(&what);
+    let contenders = contenders(&what).unwrap();
     let contender = &contenders[turn % contenders.len()];
     let name = format!("{} {} on {preset} with {threads} threads", contender.name, contender.cell.workload);
     let figures = simulated::figures(contender, &setting, threads).unwrap_or_else(|why| panic!("{name}: {why}"));

@@ -3,8 +3,13 @@
 
 use clap::Parser;
 
+use archipelago_sim::Placement;
+
 use super::*;
 use crate::args::{Cli, Command, SimCommon};
+use crate::harness::program::{Done, Program, Turns, work};
+use crate::harness::simulated::program;
+use crate::report::row::Cell;
 use crate::{nr, sets, ycsb};
 
 pub(super) fn parse(args: &[&str]) -> Sim {
@@ -14,7 +19,7 @@ pub(super) fn parse(args: &[&str]) -> Sim {
 }
 
 pub(super) fn common(what: &Sim) -> &SimCommon {
-    experiment(what).unwrap().0
+    experiment::common(what).unwrap()
 }
 
 #[test]
@@ -45,7 +50,7 @@ fn contenders_are_all_combinations() {
     assert_eq!(names.len(), 20);
     assert_eq!(names[0], ("hydralist".to_owned(), "a".to_owned()));
     // Exclusive locks have one cell (a workload with its parameters), whatever the percentages are.
-    let count = |line: &[&str]| experiment(&parse(line)).unwrap().1.len();
+    let count = |line: &[&str]| contenders(&parse(line)).unwrap().len();
     assert_eq!(count(&["locks", "--lock", "all"]), 8 + 5 * 3);
     assert_eq!(count(&["locks", "--lock", "bravo,mcs", "--write-percent", "1"]), 2);
     let Sim::Nr(args) = parse(&["nr", "--workload", "all", "--update-percent", "0,10"]) else { panic!() };
@@ -79,7 +84,7 @@ fn a_watch_measures_nothing() {
 
 #[test]
 fn wrong_arguments_are_told() {
-    assert!(experiment(&parse(&["locks", "--lock", "tas,tsa"])).is_err());
+    assert!(contenders(&parse(&["locks", "--lock", "tas,tsa"])).is_err());
     let message = machines::named("xeon").unwrap_err().to_string();
     assert!(message.contains("xeon-8180-4s"), "{message}");
     let what = parse(&["locks", "--threads", "100000"]);
@@ -109,7 +114,7 @@ fn instructions_take_time() {
             ["euno", "--index", "htm-btree-16", "--theta", "0", "--count", "1k", "--micros", "20", "--runs", "1"];
         let what = parse(&[&line[..], more].concat());
         let setting = setting(common(&what), &what).unwrap();
-        let contender = &experiment(&what).unwrap().1[0];
+        let contender = &contenders(&what).unwrap()[0];
         simulated::figures(contender, &setting, 1).unwrap().unwrap().first().mops
     };
     let (free, charged) = (mops(&[]), mops(&["--instructions", "1"]));
@@ -157,7 +162,7 @@ fn an_experiment_runs_and_is_reported_in_every_format() {
         "2",
         "--sweep",
     ]);
-    let (common, contenders) = experiment(&what).unwrap();
+    let (common, contenders) = (common(&what), contenders(&what).unwrap());
     let setting = setting(common, &what).unwrap();
     let mut sink = Sink::open(common, &setting).unwrap();
     assert!(compare(&contenders, &setting, &common.threads, &mut sink, &Progress::hidden()).unwrap());
@@ -184,7 +189,7 @@ fn doubtful_figures_have_a_warning() {
         let arguments = ["locks", "--lock", "tas", "--runs", "1", "--threads", "224", "--format", "csv"];
         let what = parse(&[&arguments[..], more].concat());
         let setting = setting(common(&what), &what).unwrap();
-        let contender = &experiment(&what).unwrap().1[0];
+        let contender = &contenders(&what).unwrap()[0];
         let figures = simulated::figures(contender, &setting, 224).unwrap().unwrap();
         row::row(contender, 224, &figures, &setting)
     };
@@ -203,7 +208,7 @@ fn doubtful_figures_have_a_warning() {
     );
     // A run that had to share the process's heap.
     let what = parse(&["locks", "--lock", "tas", "--runs", "1", "--micros", "4", "--warm", "0", "--min-ops", "0"]);
-    let (setting, contender) = (setting(common(&what), &what).unwrap(), &experiment(&what).unwrap().1[0]);
+    let (setting, contender) = (setting(common(&what), &what).unwrap(), &contenders(&what).unwrap()[0]);
     let mut figures = simulated::figures(contender, &setting, 2).unwrap().unwrap();
     figures.runs[0].repeats = false;
     let row = row::row(contender, 2, &figures, &setting);
@@ -224,7 +229,7 @@ fn a_file_gives_back_its_rows() {
         let what = parse(&[&line[..], &[path.to_str().unwrap(), "--format", "csv"], more].concat());
         let setting = setting(common(&what), &what).unwrap();
         let mut sink = Sink::open(common(&what), &setting).unwrap();
-        let contenders = experiment(&what).unwrap().1;
+        let contenders = contenders(&what).unwrap();
         let known = sink.done(&contenders[0], 2).is_some();
         assert!(compare(&contenders, &setting, &common(&what).threads, &mut sink, &Progress::hidden()).unwrap());
         (known, sink.rows().to_vec())
@@ -248,9 +253,77 @@ fn counts_beyond_memory_are_refused() {
         &["sets", "--buckets", "900G"],
         &["nr", "--count", "900G"],
     ] {
-        let what = parse(line);
-        let failure = limits::check(&what, &machines::named("xeon-8180-4s").unwrap()).unwrap_err().to_string();
+        let failure = checked(line, 1).unwrap_err().to_string();
         assert!(failure.contains("a smaller --count") && !failure.contains('\n'), "{failure}");
     }
-    assert!(limits::check(&parse(&["ycsb"]), &machines::named("xeon-8180-4s").unwrap()).is_ok());
+    assert!(checked(&["ycsb"], 1).is_ok());
+    for (line, threads) in
+        [(&["txn", "--workload", "all", "--whole", "--warehouses", "65535"][..], 1), (&["txn"], 1 << 40)]
+    {
+        let failure = checked(line, threads).unwrap_err().to_string();
+        assert!(failure.contains("fewer --warehouses"), "{failure}");
+    }
+}
+
+fn checked(line: &[&str], threads: usize) -> Result<(), Failure> {
+    limits::check(&parse(line), &machines::named("xeon-8180-4s").unwrap(), threads)
+}
+
+/// The contender's look-ups miss: its short operations are no result.
+#[test]
+fn a_contender_that_loses_keys_has_failed() {
+    if !SIMULATED {
+        return;
+    }
+    struct Losing(u64);
+
+    impl Program for Losing {
+        type Shared = ();
+
+        fn setup(&self, _: usize, _: u64) {}
+
+        fn body(&self, (): &(), turns: &mut impl Turns) {
+            let Losing(kept) = *self;
+            turns.go(usize::MAX, |at| if (at as u64) < kept { Done::Read } else { Done::Missed }, || work(10));
+        }
+    }
+
+    let what = parse(&["locks", "--micros", "1", "--warm", "0", "--min-ops", "0", "--runs", "1"]);
+    let setting = setting(common(&what), &what).unwrap();
+    let figures = |kept| {
+        let contender = Contender { name: "losing".into(), cell: Cell::of("c"), program: program(Losing(kept)) };
+        simulated::figures(&contender, &setting, 2)
+    };
+    assert!(figures(u64::MAX).unwrap().unwrap().first().ops > 0);
+    let failure = figures(3).unwrap_err().to_string();
+    assert!(failure.contains("operations missed a key that is present (again with --seed 1)"), "{failure}");
+}
+
+/// A row says which isolation its contender has, and what this isolation permits is counted.
+#[test]
+fn isolation_is_a_fact() {
+    if !SIMULATED {
+        return;
+    }
+    let line = "txn --store silo-art,silo-snapshot-art --workload smallbank --count 100 --micros 20 --warm 5 --min-ops 0 \
+                --runs 1";
+    let what = parse(&line.split_whitespace().collect::<Vec<_>>());
+    let setting = setting(common(&what), &what).unwrap();
+    let facts = contenders(&what).unwrap().into_iter().map(|contender| {
+        let figures = simulated::figures(&contender, &setting, 4).unwrap().unwrap();
+        let row = row::row(&contender, 4, &figures, &setting);
+        (row.text("isolation").to_owned(), row.whole("write_skews").is_some())
+    });
+    let expected = [("serializable", false), ("snapshot", true)].map(|(name, counted)| (name.to_owned(), counted));
+    assert!(facts.eq(expected));
+}
+
+#[test]
+fn simulated_threads_have_places() {
+    let set = |pin| {
+        let what = parse(&["locks", "--pin", pin]);
+        setting(common(&what), &what).map(|setting| setting.placement)
+    };
+    assert_eq!((set("fill").unwrap(), set("spread").unwrap()), (Placement::Fill, Placement::Spread));
+    assert!(set("none").unwrap_err().to_string().contains("try fill or spread"));
 }

@@ -60,8 +60,8 @@ mod tests {
     use archipelago_platform::SIMULATED;
 
     use super::*;
+    use crate::sim::contenders;
     use crate::sim::experiment::setting;
-    use crate::sim::smoke::contenders;
     use crate::sim::tests::{common, parse};
 
     /// Experiments with all of their contenders, at small sizes.
@@ -111,7 +111,7 @@ mod tests {
         let setting = setting(common(&what), &what).unwrap();
         let only = std::env::var("ARCHIPELAGO_WATCH").unwrap_or_default();
         let mut places = String::new();
-        for contender in contenders(&what) {
+        for contender in contenders(&what).unwrap() {
             let name = format!("{} {} {}", experiment[0], contender.cell.workload, contender.name);
             if !name.contains(&only) {
                 continue;

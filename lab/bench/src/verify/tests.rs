@@ -164,7 +164,13 @@ fn indexes_of_the_roster_pass() {
     }
     assert_eq!(reports.len(), 18);
     for report in reports {
-        assert_eq!(report.verdicts, [const { Ok(()) }; PARTS.len()], "{} with {} keys", report.info.name, report.keys);
+        assert_eq!(
+            report.verdicts,
+            [const { Some(Ok(())) }; PARTS.len()],
+            "{} with {} keys",
+            report.info.name,
+            report.keys
+        );
     }
 }
 
@@ -220,10 +226,23 @@ fn neighbours_finds_what_removals_take_along() {
 #[test]
 fn a_map_that_panics_has_failed_and_the_exam_goes_on() {
     let keys = &some_words(100)[..];
-    let mut exam = Exam { keys, seed: SEED, time: SHORT.time, verdicts: Vec::new() };
-    Visit::<u64>::visit::<Faulty<u64, PANICS>>(&mut exam, roster::indexes::<Own>(false).next().unwrap());
-    assert_eq!(exam.verdicts.len(), PARTS.len());
-    assert!(exam.verdicts.iter().all(|verdict| *verdict == Err("it panicked".to_owned())), "{:?}", exam.verdicts);
+    let verdicts = examined::<PANICS>(keys, || false);
+    assert_eq!(verdicts, [(); PARTS.len()].map(|()| Some(Err("it panicked".to_owned()))));
+}
+
+/// Returns the verdicts on a map.
+fn examined<const FAULT: u8>(keys: &[u64], interrupted: fn() -> bool) -> Vec<Option<Verdict>> {
+    let mut exam = Exam { keys, seed: SEED, time: SHORT.time, interrupted, verdicts: Vec::new() };
+    Visit::<u64>::visit::<Faulty<u64, FAULT>>(&mut exam, roster::indexes::<Own>(false).next().unwrap());
+    exam.verdicts
+}
+
+#[test]
+fn what_is_cut_off_has_passed_nothing() {
+    let keys = &some_words(100)[..];
+    assert_eq!(examined::<NONE>(keys, || false), [(); PARTS.len()].map(|()| Some(Ok(()))));
+    assert_eq!(examined::<NONE>(keys, || true), [(); PARTS.len()].map(|()| None));
+    assert!(examined::<PANICS>(keys, || true).iter().all(|verdict| matches!(verdict, Some(Err(_)))), "it has failed");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use archipelago_platform::plain::Plain;
 use archipelago_platform::sync::{Mutex, RwLock};
 use archipelago_platform::touch_mut;
 
-use super::{BYTES, Direct, Value};
+use super::{BYTES, Direct, Room, Value};
 
 /// The number of slots, as in Kyoto Cabinet.
 pub const SLOTS: usize = 16;
@@ -55,8 +55,9 @@ pub fn slot_of(key: u64) -> usize {
 }
 
 impl Slot {
-    fn new(most: usize) -> Self {
-        let buckets = vec![Plain::new(NONE); most.next_power_of_two()];
+    /// Makes a slot with about a bucket for each of `records` records, and with room for `most`.
+    fn new(records: usize, most: usize) -> Self {
+        let buckets = vec![Plain::new(NONE); records.next_power_of_two()];
         Self { buckets, nodes: Vec::with_capacity(most), ends: [NONE; 2], most }
     }
 
@@ -167,10 +168,12 @@ impl Slot {
 }
 
 impl Kyoto {
-    /// Makes a cache of about `entries` records, an equal part of them in each slot.
-    pub fn new(entries: usize) -> Self {
-        let most = entries.div_ceil(SLOTS);
-        let slots = (0..SLOTS).map(|_| CachePadded::new(Mutex::new(Slot::new(most)))).collect();
+    /// Makes a cache with an equal share of the room in each slot. Kyoto Cabinet also has a bound for each slot; without
+    /// a bound in its options, which is the papers' case, its slots keep everything.
+    pub fn new(room: Room) -> Self {
+        let share = room.records.div_ceil(SLOTS);
+        let slot = |_| CachePadded::new(Mutex::new(Slot::new(share, share + room.slack)));
+        let slots = (0..SLOTS).map(slot).collect();
         Self { global: RwLock::new(()), slots }
     }
 
@@ -201,7 +204,7 @@ mod tests {
     /// Compares a slot with a list of keys in the order of use.
     #[test]
     fn what_was_used_first_gives_way() {
-        let (mut slot, mut model, mut random) = (Slot::new(20), VecDeque::new(), Random::new(1, 0));
+        let (mut slot, mut model, mut random) = (Slot::new(20, 20), VecDeque::new(), Random::new(1, 0));
         // The buckets are few, so that their trees grow.
         slot.buckets.truncate(2);
         for _ in 0..20_000 {

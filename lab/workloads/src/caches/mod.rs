@@ -87,11 +87,11 @@ struct Ours<P> {
 }
 
 impl<P: Policy> Ours<P> {
-    fn boxed(entries: usize, copies: bool) -> Box<dyn Caching>
+    fn boxed(room: Room, copies: bool) -> Box<dyn Caching>
     where
         P: 'static,
     {
-        let cache = Cache::builder().policy::<P>().hasher(FixedState::with_seed(1)).entries(entries);
+        let cache = Cache::builder().policy::<P>().hasher(FixedState::with_seed(1)).entries(room.most());
         Box::new(Self { cache, copies })
     }
 }
@@ -115,29 +115,56 @@ impl<P: Policy> Direct for Ours<P> {
     }
 }
 
+/// How many records a cache shall keep.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// The number of records, in total. Tables have a size for this number.
+    pub records: usize,
+    /// By how many records a part of the cache may exceed its share.
+    pub slack: usize,
+}
+
+impl Room {
+    /// Returns room for this many records, and for no more in any part of the cache.
+    pub const fn of(records: usize) -> Self {
+        Self { records, slack: 0 }
+    }
+
+    /// Returns room for all of this many records. A hash deals keys out to the parts of a cache unevenly, so that some
+    /// parts get more than their share. The slack is many times the standard deviation of a part's number of records.
+    pub const fn for_all(records: usize) -> Self {
+        Self { records, slack: records / 16 + 1024 }
+    }
+
+    /// Returns the most records of the cache as a whole.
+    pub const fn most(self) -> usize {
+        self.records + self.slack
+    }
+}
+
 /// A cache by name.
 #[derive(Clone, Copy)]
 pub struct Known {
     /// Its name.
     pub name: &'static str,
-    /// Makes a cache of this many records.
-    pub make: fn(usize) -> Box<dyn Caching>,
+    /// Makes a cache with this room.
+    pub make: fn(Room) -> Box<dyn Caching>,
 }
 
 /// All caches. A look-up in `s3-fifo`, `sieve` or `sampled-lru` reads the record in the cache; in the others it copies
 /// the record.
 pub const CACHES: &[Known] = &[
-    Known { name: "s3-fifo", make: |entries| Ours::<S3Fifo>::boxed(entries, false) },
-    Known { name: "s3-fifo-copied", make: |entries| Ours::<S3Fifo>::boxed(entries, true) },
-    Known { name: "sieve", make: |entries| Ours::<Sieve>::boxed(entries, false) },
-    Known { name: "sampled-lru", make: |entries| Ours::<SampledLru>::boxed(entries, false) },
-    Known { name: "kyoto", make: |entries| Box::new(Kyoto::new(entries)) },
-    Known { name: "kyoto-rcu", make: |entries| Box::new(Slotted::over_rcu(entries)) },
-    Known { name: "kyoto-rlu", make: |entries| Box::new(Slotted::over_rlu(entries)) },
-    Known { name: "kyoto-mvrlu", make: |entries| Box::new(Slotted::over_mvrlu(entries)) },
-    Known { name: "kyoto-rcx", make: |entries| Box::new(Slotted::over_rcx(entries)) },
-    Known { name: "kyoto-rcu-slots", make: |entries| Box::new(Slotted::over_rcu_slots(entries)) },
-    Known { name: "kyoto-rcx-slots", make: |entries| Box::new(Slotted::over_rcx_slots(entries)) },
+    Known { name: "s3-fifo", make: |room| Ours::<S3Fifo>::boxed(room, false) },
+    Known { name: "s3-fifo-copied", make: |room| Ours::<S3Fifo>::boxed(room, true) },
+    Known { name: "sieve", make: |room| Ours::<Sieve>::boxed(room, false) },
+    Known { name: "sampled-lru", make: |room| Ours::<SampledLru>::boxed(room, false) },
+    Known { name: "kyoto", make: |room| Box::new(Kyoto::new(room)) },
+    Known { name: "kyoto-rcu", make: |room| Box::new(Slotted::over_rcu(room)) },
+    Known { name: "kyoto-rlu", make: |room| Box::new(Slotted::over_rlu(room)) },
+    Known { name: "kyoto-mvrlu", make: |room| Box::new(Slotted::over_mvrlu(room)) },
+    Known { name: "kyoto-rcx", make: |room| Box::new(Slotted::over_rcx(room)) },
+    Known { name: "kyoto-rcu-slots", make: |room| Box::new(Slotted::over_rcu_slots(room)) },
+    Known { name: "kyoto-rcx-slots", make: |room| Box::new(Slotted::over_rcx_slots(room)) },
 ];
 
 /// Returns the hits of a trace on an empty cache. A missing record is stored.
@@ -165,7 +192,7 @@ mod tests {
         let trace = traces::zipf(5_000, 0.9, 50_000, 1);
         let best = traces::optimum(&trace, 500);
         for known in CACHES {
-            let cache = (known.make)(500);
+            let cache = (known.make)(Room::of(500));
             let mut client = cache.client();
             for (at, &key) in trace.iter().enumerate() {
                 assert!(client.get(key).is_none_or(|number| number % 5_000 == key), "{}", known.name);
@@ -174,8 +201,26 @@ mod tests {
             }
             let kept = (0..5_000).filter(|key| client.get(*key).is_some()).count();
             assert!((250..=500 + kyoto::SLOTS).contains(&kept), "{}: {kept}", known.name);
-            let hits = hits(&*(known.make)(500), &trace);
+            let hits = hits(&*(known.make)(Room::of(500)), &trace);
             assert!(hits * 10 > best * 6 && hits <= best, "{}: {hits} of {best}", known.name);
+        }
+    }
+
+    /// A cache with room for all of its keys' records evicts none of them, also if its parts have unequal shares.
+    #[test]
+    fn nothing_gives_way_where_everything_has_room() {
+        for records in [2_000_u64, 20_000] {
+            let share = records.div_ceil(kyoto::SLOTS as u64);
+            let slots: Vec<usize> = (0..records).map(kyoto::slot_of).collect();
+            let most = (0..kyoto::SLOTS).map(|slot| slots.iter().filter(|it| **it == slot).count()).max().unwrap();
+            assert!(most as u64 > share, "{records}: the shares are unequal");
+            for known in CACHES {
+                let cache = (known.make)(Room::for_all(records as usize));
+                let mut client = cache.client();
+                (0..records).for_each(|key| client.set(key, key));
+                let missing = (0..records).filter(|key| client.get(*key) != Some(*key)).count();
+                assert_eq!(missing, 0, "{} of {records} records", known.name);
+            }
         }
     }
 }

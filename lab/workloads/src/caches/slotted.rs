@@ -25,7 +25,7 @@ use archipelago_sync::rcu::{Domain, Guard, Reader};
 use archipelago_sync::rcx::{InOrder, Locks, Object, Rcx, Striped};
 
 use super::kyoto::{SLOTS, slot_of};
-use super::{BYTES, Caching, Client, Value};
+use super::{BYTES, Caching, Client, Room, Value};
 
 /// A record, and its mark: whether it was found since its insertion, or since it was last at the front of its queue.
 struct Record {
@@ -70,29 +70,29 @@ impl SlotLocks {
 
 impl Slotted<OverRcxStriped> {
     /// Makes a cache over RCU, whose updates lock single nodes of a tree. (These locks have one level; RCX's have two.)
-    pub fn over_rcu(entries: usize) -> Self {
-        Self::over(OverRcxStriped::over(Rcx::fine_grained().build_with(Striped::make)), entries)
+    pub fn over_rcu(room: Room) -> Self {
+        Self::over(OverRcxStriped::over(Rcx::fine_grained().build_with(Striped::make)), room)
     }
 
     /// Makes a cache over RCX.
-    pub fn over_rcx(entries: usize) -> Self {
-        Self::over(OverRcxStriped::default(), entries)
+    pub fn over_rcx(room: Room) -> Self {
+        Self::over(OverRcxStriped::default(), room)
     }
 }
 
 impl Slotted<OverRcu> {
     /// Makes a cache over RCU, with one lock for each slot. (This lock has one level; RCX's have two.)
-    pub fn over_rcu_slots(entries: usize) -> Self {
-        Self::over_slots(Rcx::fine_grained().build(), entries)
+    pub fn over_rcu_slots(room: Room) -> Self {
+        Self::over_slots(Rcx::fine_grained().build(), room)
     }
 
     /// Makes a cache over RCX, with one lock for each slot, as in the slides.
-    pub fn over_rcx_slots(entries: usize) -> Self {
-        Self::over_slots(Rcx::default(), entries)
+    pub fn over_rcx_slots(room: Room) -> Self {
+        Self::over_slots(Rcx::default(), room)
     }
 
-    fn over_slots(rcx: Rcx, entries: usize) -> Self {
-        let mut cache = Self::over(OverRcu::default(), entries);
+    fn over_slots(rcx: Rcx, room: Room) -> Self {
+        let mut cache = Self::over(OverRcu::default(), room);
         cache.locks = Some(SlotLocks::new(rcx));
         cache
     }
@@ -100,24 +100,24 @@ impl Slotted<OverRcu> {
 
 impl Slotted<OverRlu> {
     /// Makes a cache over RLU, with a logical clock.
-    pub fn over_rlu(entries: usize) -> Self {
-        Self::over(OverRlu::with(ClockKind::Logical, 0), entries)
+    pub fn over_rlu(room: Room) -> Self {
+        Self::over(OverRlu::with(ClockKind::Logical, 0), room)
     }
 }
 
 impl Slotted<OverMvRlu> {
     /// Makes a cache over MV-RLU, with the hardware's clock.
-    pub fn over_mvrlu(entries: usize) -> Self {
-        Self::over(OverMvRlu::with(mvrlu::Domain::builder().clock(ClockKind::Hardware)), entries)
+    pub fn over_mvrlu(room: Room) -> Self {
+        Self::over(OverMvRlu::with(mvrlu::Domain::builder().clock(ClockKind::Hardware)), room)
     }
 }
 
 impl<M: Mechanism<2>> Slotted<M> {
-    fn over(mechanism: M, entries: usize) -> Self {
-        let most = entries.div_ceil(SLOTS);
-        let forest = Forest::over(mechanism, SLOTS * most.next_power_of_two());
+    fn over(mechanism: M, room: Room) -> Self {
+        let share = room.records.div_ceil(SLOTS);
+        let forest = Forest::over(mechanism, SLOTS * share.next_power_of_two());
         let slots = (0..SLOTS).map(|_| Queue::default()).collect();
-        Self { forest, slots, most, records: Domain::new(), locks: None }
+        Self { forest, slots, most: share + room.slack, records: Domain::new(), locks: None }
     }
 }
 
@@ -242,7 +242,7 @@ mod tests {
     /// A record that is found repeatedly outlives newer records, and a slot keeps as many records as it has room for.
     #[test]
     fn what_is_found_gets_a_second_chance() {
-        let cache = Slotted::over_rcu(4 * SLOTS);
+        let cache = Slotted::over_rcu(Room::of(4 * SLOTS));
         let keys: Vec<u64> = (0..).filter(|key| slot_of(*key) == 0).take(20).collect();
         let mut client = cache.client();
         for key in &keys {

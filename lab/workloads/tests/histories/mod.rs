@@ -6,7 +6,7 @@ mod model;
 
 use archipelago_check::history::Recorder;
 use archipelago_check::linear;
-use archipelago_workloads::caches::{CACHES, Caching, Client, Known, slot_of};
+use archipelago_workloads::caches::{CACHES, Caching, Client, Known, Room, slot_of};
 use model::{Map, Op, Ret, draw};
 
 /// Runs a test on the cache after Kyoto Cabinet and on each of its variants.
@@ -33,7 +33,7 @@ impl Recorded {
         // a slot has fewer than 256 trees.
         let tree = |key: &u64| key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56;
         let keys: Vec<u64> = (0..).filter(|key| slot_of(*key) == 3 && tree(key) == 3).take(4).collect();
-        let (may_vanish, cache) = (room < keys.len(), (known.make)(room * SLOTS));
+        let (may_vanish, cache) = (room < keys.len(), (known.make)(Room::of(room * SLOTS)));
         Self { cache, recorder: Recorder::new(), keys, may_vanish }
     }
 

@@ -27,8 +27,8 @@ fn every_file_is_one_that_can_be_run() {
             for full in [false, true] {
                 let command = command(paper, figure, &SimPapers { paper: full, ..args(&folder()) });
                 let what = parse(&command).unwrap();
-                let (common, contenders) = experiment(&what).unwrap();
-                setting(common, &what).unwrap();
+                let contenders = contenders(&what).unwrap();
+                setting(common(&what).unwrap(), &what).unwrap();
                 for side in sides(figure) {
                     let found = contenders.iter().filter(|contender| side.is(contender)).count();
                     assert_eq!(found, 1, "{name}: {} is ambiguous or missing in `{command}`", side.name);
@@ -167,7 +167,7 @@ fn wrong_files_are_one_sentence() {
         let folder = one(name, &text);
         let failed = data::read(&folder, None).and_then(|papers| {
             let paper = &papers[0];
-            experiment(&parse(&command(paper, &paper.figure[0], &args(&folder)))?).map(|_| ())
+            contenders(&parse(&command(paper, &paper.figure[0], &args(&folder)))?).map(|_| ())
         });
         let failure = failed.unwrap_err().to_string();
         assert!(failure.contains(says) && !failure.contains('\n'), "{failure}");

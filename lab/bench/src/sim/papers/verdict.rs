@@ -82,9 +82,22 @@ fn by_chance(so: usize, not: usize) -> f64 {
 
 /// Returns the probability that at least `heads` of `coins` thrown coins show heads.
 fn at_least(heads: usize, coins: usize) -> f64 {
-    let exactly =
-        |heads: usize| (0..heads).fold(0.5_f64.powi(coins as i32), |p, k| p * (coins - k) as f64 / (k + 1) as f64);
-    (heads..=coins).map(exactly).sum()
+    (heads..=coins).map(|heads| exactly(heads, coins)).sum()
+}
+
+/// Returns the probability that `heads` of `coins` thrown coins show heads: the number of choices, halved once for each
+/// coin. It is halved as soon as it is above 1, since the number alone, or all halves alone, may exceed the range of
+/// floating-point numbers.
+fn exactly(heads: usize, coins: usize) -> f64 {
+    let mut halves = coins;
+    let mut p = 1.0;
+    for k in 0..heads {
+        p = p * (coins - k) as f64 / (k + 1) as f64;
+        while p > 1.0 && halves > 0 {
+            (p, halves) = (p * 0.5, halves - 1);
+        }
+    }
+    p * 0.5_f64.powi(halves as i32)
 }
 
 #[cfg(test)]
@@ -130,6 +143,9 @@ mod tests {
         assert_eq!((by_chance(12, 12), by_chance(3, 0), by_chance(0, 3)), (1.0, 0.25, 0.25));
         assert!((by_chance(13, 11) - 0.8388).abs() < 1e-4 && (by_chance(8, 16) - 0.1516).abs() < 1e-4);
         assert_eq!(judge(&claim(Some(2.0)), &[1.0], &[1.0], true).chance, None);
+        // A half to the power of 1,075 is no floating-point number.
+        assert_eq!((by_chance(540, 540), by_chance(3_000, 3_000)), (1.0, 1.0));
+        assert!((at_least(540, 1_080) - 0.512137).abs() < 1e-5 && (at_least(600, 1_080) - 1.4479e-04).abs() < 1e-7);
     }
 
     /// The paper's ratio is shown but does not affect the verdict: only the model's orderings count as results, not
