@@ -30,8 +30,7 @@ fn has<E: Keyed>(table: &Table<E>, hashing: Hashing) -> usize {
     1
 }
 
-/// Checks all tables of the databases. Returns how many values have a table, for sets, hashes, hashes with times, and sorted
-/// sets.
+/// Checks all tables of the databases. Returns how many values have a table: sets, hashes, hashes with times, sorted sets.
 fn checked(db: &Db) -> [usize; 4] {
     let mut met = [0; 4];
     for space in &db.spaces {

@@ -159,8 +159,8 @@ impl Set {
         }
     }
 
-    /// Adds a member. Returns whether the member is new. If the set becomes a hash table, the table gets the hash function
-    /// `hashing`.
+    /// Adds a member. Returns whether the member is new. If the set becomes a hash table, the table gets the hash
+    /// function `hashing`.
     pub fn insert(&mut self, member: &[u8], hashing: Hashing) -> bool {
         if let Self::Integers(integers) = self {
             match canonical(member).map(|number| (number, integers.search(number))) {

@@ -37,16 +37,16 @@ pub trait Keyed {
 const LEAF: u32 = 1024;
 /// The most bits that select an element of the directory.
 const MOST_BITS: u8 = 24;
-/// The number of slots that [`Leaf::find`] visits one by one. Few entries are further from their homes, unless keys were
-/// chosen for their hashes.
+/// The number of slots that [`Leaf::find`] visits one by one. Few entries are further from their homes, unless keys
+/// were chosen for their hashes.
 const NEAR: usize = 16;
 
-/// The hash function of the tables of one database. It follows from a secret seed, so that a client cannot choose keys with
-/// equal hashes. The seed is a part of the database: the replicas have it in common, and recoveries restore it.
+/// The hash function of the tables of one database. It follows from a secret seed, so that a client cannot choose keys
+/// with equal hashes. The seed is a part of the database: the replicas have it in common, and recoveries restore it.
 ///
-/// With a seed, the function is SipHash-1-3. A multiplicative mix like [`unseeded`] would not do with any seed: a key that
-/// makes one factor 0 makes the product 0, whatever the seed is. Seed 0 stands for `unseeded`, the function of databases
-/// that are older than seeds.
+/// With a seed, the function is SipHash-1-3. A multiplicative mix like [`unseeded`] would not do with any seed: a key
+/// that makes one factor 0 makes the product 0, whatever the seed is. Seed 0 stands for `unseeded`, the function of
+/// databases that are older than seeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hashing(u64);
 
@@ -179,11 +179,11 @@ impl<E: Keyed> Leaf<E> {
         entry.map_or(Ordering::Greater, |entry| entry.hash().cmp(&hash).then_with(|| read(entry.key()).cmp(key)))
     }
 
-    /// Continues [`find`](Self::find) at slot `from`, before which all slots from the key's home on have lesser entries.
+    /// Continues [`find`](Self::find) at slot `from`. All slots from the key's home to this slot have lesser entries.
     ///
-    /// The slots from the home on are first lesser, then equal (at most one) and then greater: entries are sorted, and an
-    /// entry behind an empty slot has its home behind this slot, so its hash is greater than the key's. The search can
-    /// therefore double its steps, and halve them after the first slot that is not lesser.
+    /// The slots from the home on are first lesser, then equal (at most one) and then greater: entries are sorted, and
+    /// an entry behind an empty slot has its home behind this slot, so its hash is greater than the key's. The search
+    /// can therefore double its steps, and halve them after the first slot that is not lesser.
     #[cold]
     fn find_far(&self, from: usize, hash: u32, key: &[u8]) -> Result<usize, usize> {
         let (mut low, mut step) = (from, 1);
@@ -611,8 +611,8 @@ mod tests {
         assert!(table.iter().map(|pair| &pair.0).is_sorted(), "their order is that of the keys, and not of the past");
     }
 
-    /// Returns one of many keys whose hashes without a seed are equal within a group: their first 16 bytes make one factor
-    /// of a product 0, so nothing of these bytes is left in the state.
+    /// Returns one of many keys whose hashes without a seed are equal within a group: their first eight bytes make one
+    /// factor of a product 0, so nothing of the next eight bytes is left in the state.
     fn colliding(group: u8, number: u64) -> Vec<u8> {
         [&K[1].to_le_bytes()[..], &number.to_le_bytes(), &[0; 8], &[group]].concat()
     }

@@ -151,8 +151,8 @@ impl Zset {
         }
     }
 
-    /// Sets the score of a member. Returns the member's previous score. If the sorted set becomes large, its table gets the
-    /// hash function `hashing`.
+    /// Sets the score of a member. Returns the member's previous score. If the sorted set becomes large, its table gets
+    /// the hash function `hashing`.
     pub fn set(&mut self, member: &[u8], score: f64, hashing: Hashing) -> Option<f64> {
         if let Self::Packed(pack) = self {
             // Adding 0.0 removes the sign of -0.0: a packed zero has no sign, as in Redis.
