@@ -37,6 +37,9 @@ pub mod value;
 pub mod walk;
 pub mod zset;
 
+#[cfg(test)]
+mod hash_functions;
+
 use core::slice;
 use std::collections::BTreeMap;
 
@@ -50,14 +53,14 @@ use crate::operation::{Call, Read, Watched, Write, wish};
 use crate::reply::{Answer, Fault, Reply, fault};
 pub use effects::{Effects, Event, Outcome};
 use seen::{look, read, wrote};
-use table::{Keyed, Table, hash};
+use table::{Hashing, Keyed, Table, unseeded};
 use value::{Container, Entry, Value};
 
 /// How many databases `SELECT` can choose from.
 pub const DATABASES: u32 = 16;
 
 /// One of the numbered databases.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Space {
     pub(crate) keys: Table<Entry>,
     /// How many keys have an expiry time.
@@ -69,6 +72,13 @@ pub struct Space {
     fields: expiry::Due,
     /// Bytes of all values on the heap. 0 before memory is counted.
     heap: usize,
+}
+
+impl Space {
+    fn new(hashing: Hashing) -> Self {
+        let (due, fields) = (expiry::Due::default(), expiry::Due::default());
+        Self { keys: Table::new(hashing), volatile: 0, due, dated: 0, fields, heap: 0 }
+    }
 }
 
 /// The state of a key that at least one client watches (`WATCH`).
@@ -83,6 +93,8 @@ struct Watch {
 /// All databases of one replica. See the module.
 #[derive(Clone, Debug)]
 pub struct Db {
+    /// The hash function of all tables: those of keys, of fields and of members.
+    pub(crate) hashing: Hashing,
     pub(crate) spaces: Vec<Space>,
     watched: BTreeMap<(u32, Vec<u8>), Watch>,
     /// How many changing operations were carried out.
@@ -104,7 +116,8 @@ pub struct Db {
 impl Default for Db {
     fn default() -> Self {
         Self {
-            spaces: (0..DATABASES).map(|_| Space::default()).collect(),
+            hashing: Hashing::default(),
+            spaces: (0..DATABASES).map(|_| Space::new(Hashing::default())).collect(),
             watched: BTreeMap::new(),
             serial: 0,
             listeners: [0; 3],
@@ -207,6 +220,12 @@ impl Db {
             }
             Write::Sparse { most } => {
                 self.sparse = *most as usize;
+                Reply::OK
+            }
+            Write::Seed { seed } => {
+                if self.takes_a_seed() {
+                    self.rehash(Hashing::seeded(*seed));
+                }
                 Reply::OK
             }
         };
@@ -390,6 +409,29 @@ impl Db {
         Reply::OK
     }
 
+    /// Returns databases without keys whose tables have this hash function.
+    pub fn hashed(hashing: Hashing) -> Self {
+        let mut db = Self::default();
+        db.rehash(hashing);
+        db
+    }
+
+    /// Returns the hash function of the databases' tables.
+    pub fn hashing(&self) -> Hashing {
+        self.hashing
+    }
+
+    /// Returns whether the databases have neither keys nor a seed of their hash function.
+    pub fn takes_a_seed(&self) -> bool {
+        self.hashing == Hashing::default() && self.spaces.iter().all(|space| space.keys.is_empty())
+    }
+
+    /// Changes the hash function of databases without keys.
+    fn rehash(&mut self, hashing: Hashing) {
+        self.hashing = hashing;
+        self.spaces.iter_mut().for_each(|space| space.keys = Table::new(hashing));
+    }
+
     /// Returns the number of changing operations that were carried out.
     pub fn serial(&self) -> u64 {
         self.serial
@@ -417,11 +459,13 @@ impl Db {
         all.map(|((_, key), _)| key.clone()).collect()
     }
 
-    /// Returns a digest of everything that operations can see. Equal databases have equal digests.
+    /// Returns a digest of everything that operations can see, the order of tables included. Equal databases have equal
+    /// digests.
     pub fn digest(&self) -> u64 {
         let mut digest = 0_u64;
-        let mut add =
-            |bytes: &[u8]| digest = digest.rotate_left(9).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(hash(bytes));
+        let mut add = |bytes: &[u8]| {
+            digest = digest.rotate_left(9).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(unseeded(bytes))
+        };
         for (index, space) in self.spaces.iter().enumerate().filter(|(_, space)| !space.keys.is_empty()) {
             add(&index.to_le_bytes());
             for entry in space.keys.iter() {
@@ -520,7 +564,8 @@ impl Change<'_> {
     /// Removes all keys of the database. Records no effect.
     pub fn clear(&mut self) {
         self.db.settle();
-        let space = core::mem::take(self.space());
+        let fresh = Space::new(self.db.hashing);
+        let space = core::mem::replace(self.space(), fresh);
         if let Some(walk) = self.db.walker.current() {
             walk.empty(self.index, space.keys);
         }
@@ -621,7 +666,7 @@ impl Change<'_> {
                 }
             }
             None => {
-                let entry = Entry::new(key, value);
+                let entry = Entry::new(key, value, space.keys.hashing());
                 entry.set_access(evict::born(now, lfu));
                 let hash = entry.hash();
                 space.keys.insert(entry);

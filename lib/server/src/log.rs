@@ -194,12 +194,27 @@ impl Store {
         let store = Self { db: replicated(replicas, &db), chosen: replicas > 0, log: Some(log), snapshots };
         // The clients that watched keys are gone. The change is logged like every other change, because it counts as an
         // operation.
-        for outcome in store.write_many(&mut store.handle(), vec![Write::UnwatchAll]) {
-            if let Reply::Error(fault) = outcome.reply {
-                return Err(fault.0.into_owned());
-            }
-        }
+        store.carry_out(Write::UnwatchAll)?;
         Ok((store, Some(recovery)))
+    }
+
+    /// Gives the databases this seed of their hash function, unless they have keys or a seed. The seed is logged like a
+    /// change.
+    ///
+    /// # Errors
+    /// If the log refuses it.
+    pub fn seed(&self, seed: u64) -> Result<(), Refusal> {
+        if self.db.inspect(0, Db::takes_a_seed).map_err(|poisoned| poisoned.to_string())? {
+            self.carry_out(Write::Seed { seed })?;
+        }
+        Ok(())
+    }
+
+    fn carry_out(&self, write: Write) -> Result<(), Refusal> {
+        match self.write_many(&mut self.handle(), vec![write]).pop().map(|outcome| outcome.reply) {
+            Some(Reply::Error(fault)) => Err(fault.0.into_owned()),
+            _ => Ok(()),
+        }
     }
 
     /// Returns a handle for changes. It uses the replica of the calling thread's node, or the first replica if the

@@ -160,6 +160,15 @@ pub enum Write {
         /// The most bytes.
         most: u32,
     },
+    /// Sets the seed of the databases' hash function, unless they have keys or a seed. A server carries it out when it
+    /// starts with neither.
+    ///
+    /// The seed is logged, and not kept in a file beside the log, since a log without its seed would be applied with
+    /// another order of keys. An earlier version refuses a log with this operation for the same reason.
+    Seed {
+        /// The seed.
+        seed: u64,
+    },
 }
 
 /// The bit in the byte of the wishes that is set if the rights of a user follow.
@@ -175,6 +184,7 @@ const LISTEN: u8 = 7;
 const EVICT: u8 = 20;
 const METER: u8 = 21;
 const SPARSE: u8 = 22;
+const SEED: u8 = 23;
 
 impl Write {
     /// Returns the commands in the operation, in order.
@@ -236,6 +246,10 @@ impl Write {
                 out.push(SPARSE);
                 put_number(u64::from(*most), out);
             }
+            Self::Seed { seed } => {
+                out.push(SEED);
+                out.extend_from_slice(&seed.to_le_bytes());
+            }
             Self::Expire { now, most } => {
                 out.push(EXPIRE);
                 put_number(*now, out);
@@ -268,6 +282,7 @@ impl Write {
             },
             METER => Self::Meter { lfu: input.byte()? != 0 },
             SPARSE => Self::Sparse { most: input.small()? },
+            SEED => Self::Seed { seed: input.word()? },
             EXPIRE => Self::Expire { now: input.number()?, most: input.small()? },
             _ => return None,
         };

@@ -24,7 +24,7 @@ use core::fmt;
 use std::io::{self, Read, Write};
 
 use crate::db::functions::Functions;
-use crate::db::table::Keyed;
+use crate::db::table::{Hashing, Keyed};
 use crate::db::{Change, DATABASES, Db, Random};
 use crate::reply::Fault;
 use input::{Input, LIMIT};
@@ -77,13 +77,14 @@ pub struct Loaded {
     pub functions: Vec<Vec<u8>>,
 }
 
-/// Reads a file. O(bytes).
+/// Reads a file into databases with this hash function. O(bytes).
 ///
 /// # Errors
 /// If the file is not an RDB file of a version up to [`NEWEST`], is truncated, has a wrong checksum, or contains values of
 /// modules.
-pub fn read(from: &mut impl Read) -> Result<Loaded, Error> {
+pub fn read(from: &mut impl Read, hashing: Hashing) -> Result<Loaded, Error> {
     let mut input = Input::new(from);
+    input.hashing = hashing;
     let magic: [u8; 9] = input.array()?;
     let version =
         magic.strip_prefix(b"REDIS").and_then(|digits| core::str::from_utf8(digits).ok()?.parse::<u16>().ok());
@@ -93,7 +94,7 @@ pub fn read(from: &mut impl Read) -> Result<Loaded, Error> {
             format!("a file of RDB version {version}; versions 1 to {NEWEST} are read: save it with Redis 7.0 to 8.0");
         return Err(input.wrong(text));
     }
-    let mut loaded = Loaded { db: Db::default(), keys: 0, functions: Vec::new() };
+    let mut loaded = Loaded { db: Db::hashed(hashing), keys: 0, functions: Vec::new() };
     let (mut index, mut expires) = (0, None);
     loop {
         match input.byte()? {
@@ -250,14 +251,15 @@ pub fn restore_functions(payload: &[u8]) -> Option<impl Iterator<Item = Result<V
     }))
 }
 
-/// Returns the value in an untrusted payload.
+/// Returns the value in an untrusted payload, for a database with this hash function.
 ///
 /// # Errors
 /// If the payload does not contain one value.
-pub fn restore(payload: &[u8]) -> Result<crate::db::value::Value, Refused> {
+pub fn restore(payload: &[u8], hashing: Hashing) -> Result<crate::db::value::Value, Refused> {
     let body = opened(payload).filter(|body| !body.is_empty()).ok_or(Refused::Checksum)?;
     let mut rest = &body[1..];
     let mut input = Input::new(&mut rest);
+    input.hashing = hashing;
     match values::read(&mut input, body[0]) {
         Ok(Found::Value(value)) if rest.is_empty() => Ok(value),
         _ => Err(Refused::Format),

@@ -46,6 +46,7 @@ mod tracking;
 mod transaction;
 mod wire;
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -102,6 +103,7 @@ impl Server {
         };
         let (store, recovery) =
             Store::open_on(disk.clone(), &settings.directory, settings.appendonly, settings.replicas)?;
+        store.seed(secret())?;
         let load = |path| files::import(&store, path, now());
         let imported = settings.load.as_deref().map(load).transpose()?;
         let waits = store.waits();
@@ -307,6 +309,11 @@ fn lock(disk: &dyn Disk, directory: &Path) -> Result<Box<dyn DiskLock>, Refusal>
         }
         _ => format!("cannot lock {shown}: {error}"),
     })
+}
+
+/// Returns a random number. The keys of the standard library's hash function come from the operating system.
+fn secret() -> u64 {
+    RandomState::new().build_hasher().finish().max(1)
 }
 
 /// Returns the time, in milliseconds since 1970.

@@ -28,13 +28,14 @@ use archipelago_platform::sync::{Arc, Mutex};
 use archipelago_platform::thread;
 use archipelago_platform::topology::Topology;
 
+use crate::db::table::Hashing;
 use crate::db::value::Entry;
 use crate::db::{Db, image};
 use crate::log::{Refusal, Store};
 use crate::operation::{Input, put_bytes, put_number};
 
-/// The version of the file's format.
-const VERSION: u64 = 1;
+/// The version of the file's format. Version 1 has no seed in its head: its databases have seed 0.
+const VERSION: u64 = 2;
 /// The size of a portion of entries, in bytes.
 const STRETCH: usize = 32 << 10;
 /// Every record is shorter than this number of bytes.
@@ -222,15 +223,16 @@ pub fn read(disk: &dyn Disk, directory: &Path, db: &mut Db) -> Result<Status, Re
 fn head(record: &[u8], status: &mut Status, db: &mut Db) -> Result<(), String> {
     let mut input = Input(record);
     let version = input.number();
-    if version != Some(VERSION) {
+    if !matches!(version, Some(1..=VERSION)) {
         let version = version.map_or("none".into(), |version| version.to_string());
-        return Err(format!("its format has version {version}, and this program reads {VERSION}"));
+        return Err(format!("its format has version {version}, and this program reads 1 to {VERSION}"));
     }
     let mut rest = || {
         (status.place, status.time) = (input.number()?, input.number()?);
         let head = input.bytes()?;
         status.serial = Input(head).number()?;
-        db.resume(head)
+        let seed: &[u8] = if version == Some(1) { &[0; 8] } else { &[] };
+        db.resume(&[head, seed].concat())
     };
     rest().ok_or_else(|| "its head makes no sense".into())
 }
@@ -240,7 +242,8 @@ fn admit(records: Vec<Vec<u8>>, db: &mut Db) -> Result<(), String> {
     let threads = Topology::current().cpus().len().clamp(1, 16);
     let share = records.len().div_ceil(threads).max(1);
     let decoded: Vec<Option<Vec<(u32, Entry)>>> = thread::scope(|scope| {
-        let shares = records.chunks(share).map(|share| scope.spawn(move || decode(share)));
+        let hashing = db.hashing();
+        let shares = records.chunks(share).map(|share| scope.spawn(move || decode(share, hashing)));
         let threads: Vec<_> = shares.collect();
         threads.into_iter().map(|thread| thread.join().ok().flatten()).collect()
     });
@@ -252,12 +255,12 @@ fn admit(records: Vec<Vec<u8>>, db: &mut Db) -> Result<(), String> {
     Ok(())
 }
 
-fn decode(records: &[Vec<u8>]) -> Option<Vec<(u32, Entry)>> {
+fn decode(records: &[Vec<u8>], hashing: Hashing) -> Option<Vec<(u32, Entry)>> {
     let mut entries = Vec::new();
     for record in records {
         let mut input = Input(record);
         while !input.0.is_empty() {
-            entries.push(image::entry(&mut input)?);
+            entries.push(image::entry(&mut input, hashing)?);
         }
     }
     Some(entries)

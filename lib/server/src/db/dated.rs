@@ -14,7 +14,7 @@
 use super::hash::{Field, pairs, remove_packed, set_packed, spot, table_of};
 use super::pack::Pack;
 use super::small::Small;
-use super::table::{Keyed, Table, hash};
+use super::table::{Hashing, Keyed, Table};
 use super::tree::Tree;
 
 fn is_due(at: u64, now: u64) -> bool {
@@ -119,12 +119,12 @@ pub struct Many {
 impl Many {
     /// Returns a hash with the fields of a table, none of which expires. O(1).
     pub(super) fn new(table: Table<Field>) -> Self {
-        Self { table, times: Table::default(), due: Tree::default() }
+        Self { times: Table::new(table.hashing()), table, due: Tree::default() }
     }
 
     /// Returns a large hash with the fields and expiry times of a small hash.
-    pub(super) fn of(few: &Few) -> Self {
-        let mut many = Self::new(table_of(&few.pack));
+    pub(super) fn of(few: &Few, hashing: Hashing) -> Self {
+        let mut many = Self::new(table_of(&few.pack, hashing));
         few.iter().filter(|(.., at)| *at != 0).for_each(|(name, _, at)| many.expire_at(name, at));
         many
     }
@@ -132,6 +132,12 @@ impl Many {
     /// Returns the table of fields and values.
     pub fn table(&self) -> &Table<Field> {
         &self.table
+    }
+
+    /// Returns the table of expiry times.
+    #[cfg(test)]
+    pub(super) fn times(&self) -> &Table<Deadline> {
+        &self.times
     }
 
     fn at(&self, name: &[u8]) -> u64 {
@@ -156,7 +162,7 @@ impl Many {
     pub(super) fn expire_at(&mut self, name: &[u8], at: u64) {
         self.forget(name);
         if at != 0 && self.table.contains(name) {
-            self.times.insert(Deadline { name: name.into(), at, hash: hash(name) });
+            self.times.insert(Deadline { name: name.into(), at, hash: self.times.hash(name) });
             self.due.insert((at, name.into()));
         }
     }

@@ -12,7 +12,7 @@
 //! at least one field that expires.
 
 use super::hash::Hash;
-use super::table::{Keyed, hash};
+use super::table::{Hashing, Keyed};
 use super::value::{Container, Entry, Value};
 use super::{Change, Space, View};
 use crate::reply::Fault;
@@ -85,6 +85,7 @@ impl<'h> Fields<'h> {
 #[derive(Debug)]
 pub struct Live<'h> {
     hash: &'h mut Hash,
+    hashing: Hashing,
     /// The time of the operation, in milliseconds since 1970.
     pub now: u64,
 }
@@ -105,10 +106,10 @@ impl Live<'_> {
     pub fn keep(&mut self, name: &[u8], value: &[u8]) -> bool {
         // Most hashes have no expiry times.
         if self.hash.earliest().is_none() {
-            return self.hash.set(name, value);
+            return self.hash.set(name, value, self.hashing);
         }
         let new = self.deadline(name).is_none();
-        self.hash.set(name, value);
+        self.hash.set(name, value, self.hashing);
         if new {
             self.hash.expire_at(name, None);
         }
@@ -156,10 +157,10 @@ impl Change<'_> {
     /// # Errors
     /// Returns an error if the key's value has another type.
     pub fn fields<R>(&mut self, key: &[u8], work: impl FnOnce(&mut Live<'_>) -> R) -> Result<Option<R>, Fault> {
-        let now = self.now;
+        let (now, hashing) = (self.now, self.db.hashing);
         let Some(hash) = self.get::<Hash>(key)? else { return Ok(None) };
         let before = hash.earliest();
-        let result = work(&mut Live { hash, now });
+        let result = work(&mut Live { hash, hashing, now });
         let after = hash.earliest();
         self.note_fields(key, before, after);
         Ok(Some(result))
@@ -179,7 +180,8 @@ impl Change<'_> {
 
     fn note_fields(&mut self, key: &[u8], before: Option<u64>, after: Option<u64>) {
         if before != after {
-            self.space().note_fields(hash(key), before, after);
+            let space = self.space();
+            space.note_fields(space.keys.hash(key), before, after);
         }
     }
 
@@ -265,7 +267,7 @@ mod tests {
 
     #[test]
     fn what_is_noted_is_what_the_hashes_say() {
-        let (mut db, mut random, mut most) = (Db::default(), Random(11), 0);
+        let (mut db, mut random, mut most) = (Db::hashed(Hashing::seeded(5)), Random(11), 0);
         for now in 0..20_000 {
             db.write(&change(&mut random, now));
             if now % 20 == 0 {

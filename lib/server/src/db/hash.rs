@@ -4,7 +4,7 @@
 use super::dated::{Few, Many};
 use super::pack::{Offset, Pack};
 use super::small::Small;
-use super::table::{Keyed, Table, hash};
+use super::table::{Hashing, Keyed, Table};
 
 /// The most fields of a packed hash.
 pub const MOST_PACKED: usize = 128;
@@ -37,8 +37,8 @@ impl Keyed for Field {
 }
 
 impl Field {
-    fn new(name: &[u8], value: &[u8]) -> Self {
-        Self { name: name.into(), value: value.into(), hash: hash(name) }
+    fn new(name: &[u8], value: &[u8], hashing: Hashing) -> Self {
+        Self { name: name.into(), value: value.into(), hash: hashing.of(name) }
     }
 
     /// Returns the field's value.
@@ -117,9 +117,9 @@ pub(super) fn pairs(pack: &Pack) -> impl Iterator<Item = (&[u8], &[u8])> {
 }
 
 /// Returns the fields of a pack as a table.
-pub(super) fn table_of(pack: &Pack) -> Table<Field> {
-    let mut table = Table::default();
-    pairs(pack).for_each(|(name, value)| _ = table.insert(Field::new(name, value)));
+pub(super) fn table_of(pack: &Pack, hashing: Hashing) -> Table<Field> {
+    let mut table = Table::new(hashing);
+    pairs(pack).for_each(|(name, value)| _ = table.insert(Field::new(name, value, hashing)));
     table
 }
 
@@ -155,21 +155,24 @@ impl Hash {
     }
 
     /// Sets a field's value. An existing field keeps its expiry time. A new field never expires. Returns whether the
-    /// field is new.
-    pub fn set(&mut self, name: &[u8], value: &[u8]) -> bool {
+    /// field is new. If the hash becomes a table, the table gets the hash function `hashing`.
+    pub fn set(&mut self, name: &[u8], value: &[u8], hashing: Hashing) -> bool {
         let set = match self {
             Self::Packed(pack) => set_packed(pack, name, value),
             Self::Few(few) => few.set(name, value),
             _ => None,
         };
-        set.unwrap_or_else(|| self.unpack().insert(Field::new(name, value)).is_none())
+        set.unwrap_or_else(|| {
+            let table = self.unpack(hashing);
+            table.insert(Field::new(name, value, table.hashing())).is_none()
+        })
     }
 
-    /// Turns the hash into a table and returns the table.
-    pub fn unpack(&mut self) -> &mut Table<Field> {
+    /// Turns the hash into a table and returns the table. A new table gets the hash function `hashing`.
+    pub fn unpack(&mut self, hashing: Hashing) -> &mut Table<Field> {
         match self {
-            Self::Packed(pack) => *self = Self::Table(Box::new(table_of(pack))),
-            Self::Few(few) => *self = Self::Many(Box::new(Many::of(few))),
+            Self::Packed(pack) => *self = Self::Table(Box::new(table_of(pack, hashing))),
+            Self::Few(few) => *self = Self::Many(Box::new(Many::of(few, hashing))),
             _ => {}
         }
         match self {
@@ -207,7 +210,7 @@ impl Hash {
         match self {
             Self::Packed(_) | Self::Table(_) if at.is_none() => return,
             Self::Packed(pack) => *self = Self::Few(Box::new(Few::new(core::mem::take(pack)))),
-            Self::Table(table) => *self = Self::Many(Box::new(Many::new(core::mem::take(table)))),
+            Self::Table(table) => *self = Self::Many(Box::new(Many::new(table.take()))),
             _ => {}
         }
         match self {
@@ -223,7 +226,7 @@ impl Hash {
         match self {
             Self::Few(few) if few.earliest().is_none() => *self = Self::Packed(core::mem::take(&mut few.pack)),
             Self::Many(many) if many.earliest().is_none() => {
-                *self = Self::Table(Box::new(core::mem::take(&mut many.table)));
+                *self = Self::Table(Box::new(many.table.take()));
             }
             _ => {}
         }

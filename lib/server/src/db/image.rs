@@ -15,7 +15,7 @@ use super::pack::Pack;
 use super::set::Set;
 use super::stream::{Group, Id, Pending, Stream};
 use super::stream_node::Node;
-use super::table::Keyed;
+use super::table::{Hashing, Keyed};
 use super::value::{Container, Entry, Value};
 use super::zset::Zset;
 use crate::operation::{Input, put_bytes, put_number};
@@ -42,10 +42,10 @@ pub fn put_entry(db: u32, entry: &Entry, out: &mut Vec<u8>) {
     put_value(&entry.value, out);
 }
 
-/// Reads the next entry and the number of its database.
-pub fn entry(input: &mut Input<'_>) -> Option<(u32, Entry)> {
+/// Reads the next entry and the number of its database, for databases with this hash function.
+pub fn entry(input: &mut Input<'_>, hashing: Hashing) -> Option<(u32, Entry)> {
     let (db, key, expires, access) = (input.small()?, input.bytes()?, input.number()?, input.small()?);
-    let mut entry = Entry::new(key, value(input)?);
+    let mut entry = Entry::new(key, value(input, hashing)?, hashing);
     entry.set_expires((expires != 0).then_some(expires));
     entry.set_access(access);
     Some((db, entry))
@@ -107,7 +107,7 @@ fn put_pack(tag: u8, pack: &Pack, out: &mut Vec<u8>) {
     pack.iter().for_each(|(_, item)| put_bytes(item, out));
 }
 
-fn value(input: &mut Input<'_>) -> Option<Value> {
+fn value(input: &mut Input<'_>, hashing: Hashing) -> Option<Value> {
     Some(match input.byte()? {
         STR => Value::Str(input.bytes()?.into()),
         RAW => Value::Raw(Box::new(input.bytes()?.to_vec())),
@@ -124,11 +124,11 @@ fn value(input: &mut Input<'_>) -> Option<Value> {
         tag @ (HASH | DATED_PACK) => {
             let mut hash = Hash::default();
             if tag == HASH {
-                hash.unpack();
+                hash.unpack(hashing);
             }
             for _ in 0..input.number()? {
                 let (name, value, expires) = (input.bytes()?, input.bytes()?, input.number()?);
-                hash.set(name, value);
+                hash.set(name, value, hashing);
                 hash.expire_at(name, (expires != 0).then_some(expires));
             }
             hash.into_value()
@@ -136,20 +136,20 @@ fn value(input: &mut Input<'_>) -> Option<Value> {
         tag @ (INTEGERS | SET) => {
             let mut set = Set::default();
             if tag == SET {
-                set.unpack();
+                set.unpack(hashing);
             }
             for _ in 0..input.number()? {
-                set.insert(input.bytes()?);
+                set.insert(input.bytes()?, hashing);
             }
             set.into_value()
         }
         PACKED_ZSET => Zset::Packed(pack(input)?).into_value(),
         ZSET => {
             let mut zset = Zset::default();
-            zset.unpack();
+            zset.unpack(hashing);
             for _ in 0..input.number()? {
                 let (member, score) = (input.bytes()?, f64::from_bits(input.word()?));
-                zset.set(member, score);
+                zset.set(member, score, hashing);
             }
             zset.into_value()
         }

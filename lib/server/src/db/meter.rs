@@ -152,13 +152,13 @@ mod tests {
         for entry in db.spaces.iter().flat_map(|space| space.keys.iter()) {
             let mut bytes = Vec::new();
             image::put_entry(0, entry, &mut bytes);
-            let (_, read) = image::entry(&mut Input(&bytes)).unwrap();
+            let (_, read) = image::entry(&mut Input(&bytes), db.hashing).unwrap();
             assert_eq!(read.weight(), entry.weight(), "{entry:?}");
         }
         assert_eq!(db.spaces.iter().map(Space::weight).sum::<usize>() + db.functions.bytes(), db.used());
         assert!(db.functions.bytes() > 0);
         db.functions = Functions::default();
-        db.spaces.iter_mut().for_each(|space| *space = Space::default());
+        db.spaces.iter_mut().for_each(|space| *space = Space::new(Default::default()));
         assert_eq!(db.used(), 0);
     }
 }

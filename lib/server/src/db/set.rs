@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use super::small::Small;
-use super::table::{Keyed, Table, hash};
+use super::table::{Hashing, Keyed, Table};
 use super::value::canonical;
 use crate::reply::integer;
 
@@ -159,8 +159,9 @@ impl Set {
         }
     }
 
-    /// Adds a member. Returns whether the member is new.
-    pub fn insert(&mut self, member: &[u8]) -> bool {
+    /// Adds a member. Returns whether the member is new. If the set becomes a hash table, the table gets the hash
+    /// function `hashing`.
+    pub fn insert(&mut self, member: &[u8], hashing: Hashing) -> bool {
         if let Self::Integers(integers) = self {
             match canonical(member).map(|number| (number, integers.search(number))) {
                 Some((_, Ok(_))) => return false,
@@ -168,18 +169,18 @@ impl Set {
                     integers.insert(at, number);
                     return true;
                 }
-                _ => self.unpack(),
+                _ => self.unpack(hashing),
             }
         }
         let Self::Table(table) = self else { unreachable!("it was unpacked") };
-        !table.contains(member) && table.insert(Member(member.into(), hash(member))).is_none()
+        !table.contains(member) && table.insert(Member(member.into(), table.hash(member))).is_none()
     }
 
     /// Turns the set into a hash table.
-    pub(super) fn unpack(&mut self) {
-        let mut table = Table::default();
+    pub(super) fn unpack(&mut self, hashing: Hashing) {
+        let mut table = Table::new(hashing);
         for member in self.iter() {
-            table.insert(Member((&*member).into(), hash(&member)));
+            table.insert(Member((&*member).into(), hashing.of(&member)));
         }
         *self = Self::Table(Box::new(table));
     }
@@ -250,11 +251,11 @@ mod tests {
         let numbers = ["9999999999", "1", "-70000", "2", "-9999999999", "32768"];
         let sizes = |set: &Set| {
             let mut fresh = Set::default();
-            set.iter().for_each(|member| _ = fresh.insert(&member));
+            set.iter().for_each(|member| _ = fresh.insert(&member, Hashing::default()));
             (set.bytes(), fresh.bytes())
         };
         for round in 0..numbers.len() {
-            numbers.iter().for_each(|number| assert!(set.insert(number.as_bytes())));
+            numbers.iter().for_each(|number| assert!(set.insert(number.as_bytes(), Hashing::default())));
             for at in 0..numbers.len() {
                 assert!(set.remove(numbers[(round + at) % numbers.len()].as_bytes()));
                 let (size, fresh) = sizes(&set);

@@ -13,9 +13,11 @@
 //!
 //! `SCAN` relies on the order of hashes. A cursor is the hash from which the scan continues, so an entry that exists
 //! during the whole scan is visited once, even if the table grows or shrinks meanwhile. Replicas rely on the hash
-//! function: it gives the same result in every process.
+//! function: all replicas of a database have the same [`Hashing`], and it gives the same result in every process.
 
 use core::cmp::Ordering;
+
+use siphasher::sip::SipHasher13;
 
 use super::seen::{look, read, wrote};
 
@@ -23,7 +25,7 @@ use super::seen::{look, read, wrote};
 pub trait Keyed {
     /// Returns the key by which a table finds the entry.
     fn key(&self) -> &[u8];
-    /// Returns the [`hash`] of the key. Most entries store their hash.
+    /// Returns the hash of the key, as the [`Hashing`] of the entry's table computes it. Most entries store their hash.
     fn hash(&self) -> u32;
     /// Returns the bytes of heap memory that the entry owns. This number does not change while the entry is in a table.
     fn heap(&self) -> usize {
@@ -35,10 +37,45 @@ pub trait Keyed {
 const LEAF: u32 = 1024;
 /// The most bits that select an element of the directory.
 const MOST_BITS: u8 = 24;
+/// The number of slots that [`Leaf::find`] visits one by one. Few entries are further from their homes, unless keys
+/// were chosen for their hashes.
+const NEAR: usize = 16;
 
-/// Returns the hash of a key. It is the same in every process and must never change.
-pub fn hash(key: &[u8]) -> u32 {
-    const K: [u64; 3] = [0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93, 0xa076_1d64_78bd_642f];
+/// The hash function of the tables of one database. It follows from a secret seed, so that a client cannot choose keys
+/// with equal hashes. The seed is a part of the database: the replicas have it in common, and recoveries restore it.
+///
+/// With a seed, the function is SipHash-1-3. A multiplicative mix like [`unseeded`] would not do with any seed: a key
+/// that makes one factor 0 makes the product 0, whatever the seed is. Seed 0 stands for `unseeded`, the function of
+/// databases that are older than seeds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hashing(u64);
+
+impl Hashing {
+    /// Returns the hash function of a seed.
+    pub fn seeded(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Returns the seed.
+    pub fn seed(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the hash of a key. It is the same in every process and must never change.
+    pub fn of(self, key: &[u8]) -> u32 {
+        match self.0 {
+            0 => unseeded(key),
+            // A table has room for one word of the key of 128 bits. The other word follows from it.
+            seed => (SipHasher13::new_with_keys(seed, !seed).hash(key) >> 32) as u32,
+        }
+    }
+}
+
+/// The constants of [`unseeded`].
+const K: [u64; 3] = [0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93, 0xa076_1d64_78bd_642f];
+
+/// Returns the hash of a key without a seed. It is the same in every process and must never change.
+pub fn unseeded(key: &[u8]) -> u32 {
     let mix = |a: u64, b: u64| {
         let wide = u128::from(a) * u128::from(b);
         wide as u64 ^ (wide >> 64) as u64
@@ -62,6 +99,7 @@ pub fn hash(key: &[u8]) -> u32 {
 /// A hash table in the order of hashes. See the module.
 #[derive(Clone, Debug)]
 pub struct Table<E> {
+    hashing: Hashing,
     directory: Vec<u32>,
     bits: u8,
     leaves: Vec<Leaf<E>>,
@@ -83,9 +121,21 @@ struct Leaf<E> {
 #[derive(Clone, Copy, Debug)]
 pub struct Position(u32, u32);
 
-impl<E> Default for Table<E> {
-    fn default() -> Self {
-        Self { directory: Vec::new(), bits: 0, leaves: Vec::new(), len: 0, heap: 0 }
+// There is no default: each table gets the hash function of its database.
+impl<E> Table<E> {
+    /// Returns an empty table with this hash function.
+    pub fn new(hashing: Hashing) -> Self {
+        Self { hashing, directory: Vec::new(), bits: 0, leaves: Vec::new(), len: 0, heap: 0 }
+    }
+
+    /// Moves all entries into another table.
+    pub fn take(&mut self) -> Self {
+        core::mem::replace(self, Self::new(self.hashing))
+    }
+
+    /// Returns the table's hash function.
+    pub fn hashing(&self) -> Hashing {
+        self.hashing
     }
 }
 
@@ -110,17 +160,42 @@ impl<E: Keyed> Leaf<E> {
     }
 
     /// Returns the slot of the entry with this key. If the key is missing, the error is the slot at which its entry
-    /// would be inserted.
+    /// would be inserted. O(log n) for n entries between the key's home and its place.
     fn find(&self, hash: u32, key: &[u8]) -> Result<usize, usize> {
-        let (mut at, key) = (self.home(hash), read(key));
-        while let Some(entry) = self.slots.get(at).and_then(|slot| look(slot).as_ref()) {
-            match entry.hash().cmp(&hash).then_with(|| read(entry.key()).cmp(key)) {
-                Ordering::Less => at += 1,
+        let (home, key) = (self.home(hash), read(key));
+        for at in home..home + NEAR {
+            match self.compare(at, hash, key) {
+                Ordering::Less => {}
                 Ordering::Equal => return Ok(at),
-                Ordering::Greater => break,
+                Ordering::Greater => return Err(at),
             }
         }
-        Err(at)
+        self.find_far(home + NEAR, hash, key)
+    }
+
+    /// Compares the entry in a slot with a key. An empty slot is greater than every key.
+    fn compare(&self, at: usize, hash: u32, key: &[u8]) -> Ordering {
+        let entry = self.slots.get(at).and_then(|slot| look(slot).as_ref());
+        entry.map_or(Ordering::Greater, |entry| entry.hash().cmp(&hash).then_with(|| read(entry.key()).cmp(key)))
+    }
+
+    /// Continues [`find`](Self::find) at slot `from`. All slots from the key's home to this slot have lesser entries.
+    ///
+    /// The slots from the home on are first lesser, then equal (at most one) and then greater: entries are sorted, and
+    /// an entry behind an empty slot has its home behind this slot, so its hash is greater than the key's. The search
+    /// can therefore double its steps, and halve them after the first slot that is not lesser.
+    #[cold]
+    fn find_far(&self, from: usize, hash: u32, key: &[u8]) -> Result<usize, usize> {
+        let (mut low, mut step) = (from, 1);
+        while self.compare(low + step, hash, key).is_lt() {
+            (low, step) = (low + step + 1, step * 2);
+        }
+        let mut high = low + step;
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.compare(middle, hash, key).is_lt() { low = middle + 1 } else { high = middle }
+        }
+        if self.compare(low, hash, key).is_eq() { Ok(low) } else { Err(low) }
     }
 
     fn insert(&mut self, at: usize, entry: E) {
@@ -197,9 +272,14 @@ impl<E: Keyed> Table<E> {
         self.directory.get(place as usize).map(|leaf| *look(leaf) as usize)
     }
 
+    /// Returns the hash of a key in this table.
+    pub fn hash(&self, key: &[u8]) -> u32 {
+        self.hashing.of(key)
+    }
+
     /// Returns the position of the entry with this key.
     pub fn find(&self, key: &[u8]) -> Option<Position> {
-        let hash = hash(key);
+        let hash = self.hash(key);
         let leaf = self.leaf_of(hash)?;
         Some(Position(leaf as u32, look(&self.leaves[leaf]).find(hash, key).ok()? as u32))
     }
@@ -293,7 +373,7 @@ impl<E: Keyed> Table<E> {
         self.len -= 1;
         self.heap -= entry.heap();
         if self.len == 0 {
-            *self = Self::default();
+            *self = Self::new(self.hashing);
         } else if leaf.homes > 8 && leaf.len * 4 < leaf.homes {
             leaf.rebuild(leaf.len + leaf.len / 4 + 1);
         }
@@ -408,7 +488,9 @@ impl<E: Keyed> Table<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
     use std::collections::BTreeMap;
+    use std::rc::Rc;
 
     #[derive(Clone, Debug, PartialEq)]
     struct Pair(Box<[u8]>, u32, u32);
@@ -425,7 +507,7 @@ mod tests {
 
     fn pair(number: u64, value: u32) -> Pair {
         let key: Box<[u8]> = number.to_string().into_bytes().into();
-        let hash = hash(&key);
+        let hash = unseeded(&key);
         Pair(key, hash, value)
     }
 
@@ -449,7 +531,7 @@ mod tests {
 
     #[test]
     fn answers_as_a_map() {
-        let (mut table, mut model) = (Table::default(), BTreeMap::new());
+        let (mut table, mut model) = (Table::new(Hashing::default()), BTreeMap::new());
         let mut state = 7_u64;
         for step in 0..60_000_u32 {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -472,7 +554,7 @@ mod tests {
 
     #[test]
     fn a_scan_meets_what_stays_once() {
-        let mut table = Table::default();
+        let mut table = Table::new(Hashing::default());
         (0..3_000).for_each(|number| _ = table.insert(pair(number, 0)));
         let (mut cursor, mut met) = (0, BTreeMap::new());
         let mut fresh = 3_000;
@@ -498,7 +580,7 @@ mod tests {
 
     #[test]
     fn choices_are_even_and_follow_from_the_entries_alone() {
-        let (mut aged, mut fresh) = (Table::default(), Table::default());
+        let (mut aged, mut fresh) = (Table::new(Hashing::default()), Table::new(Hashing::default()));
         (0..20_000).for_each(|number| _ = aged.insert(pair(number, 0)));
         (1_000..20_000_u32).for_each(|number| _ = aged.remove(number.to_string().as_bytes()));
         (0..1_000).rev().for_each(|number| _ = fresh.insert(pair(number, 0)));
@@ -517,7 +599,7 @@ mod tests {
 
     #[test]
     fn equal_hashes_are_told_apart() {
-        let mut table = Table::default();
+        let mut table = Table::new(Hashing::default());
         for number in 0..3_000_u32 {
             table.insert(Pair(number.to_string().into_bytes().into(), 5, number));
         }
@@ -527,5 +609,95 @@ mod tests {
         assert_eq!(table.scan(0, 10, |_| met += 1), 0, "a cursor cannot stand between equal hashes");
         assert_eq!((met, table.len()), (3_000, 3_000));
         assert!(table.iter().map(|pair| &pair.0).is_sorted(), "their order is that of the keys, and not of the past");
+    }
+
+    /// Returns one of many keys whose hashes without a seed are equal within a group: their first eight bytes make one
+    /// factor of a product 0, so nothing of the next eight bytes is left in the state.
+    fn colliding(group: u8, number: u64) -> Vec<u8> {
+        [&K[1].to_le_bytes()[..], &number.to_le_bytes(), &[0; 8], &[group]].concat()
+    }
+
+    fn entry(key: &[u8], hashing: Hashing) -> Pair {
+        Pair(key.into(), hashing.of(key), 0)
+    }
+
+    /// Returns the greatest distance of an entry from its home.
+    fn farthest(table: &Table<Pair>) -> usize {
+        let slots = table.leaves.iter().flat_map(|leaf| leaf.slots.iter().enumerate().map(move |slot| (leaf, slot)));
+        let taken = slots.filter_map(|(leaf, (at, slot))| slot.as_ref().map(|entry| at - leaf.home(entry.hash())));
+        taken.max().unwrap_or(0)
+    }
+
+    #[test]
+    fn keys_that_collide_without_a_seed_do_not_collide_with_one() {
+        const KEYS: u64 = 5_000;
+        for seed in [0, 1, 2, 3, K[1], u64::MAX] {
+            let hashing = Hashing::seeded(seed);
+            let mut table = Table::new(hashing);
+            (0..KEYS).for_each(|number| _ = table.insert(entry(&colliding(7, number), hashing)));
+            check(&table);
+            let distance = farthest(&table) as u64;
+            if seed == 0 {
+                assert_eq!(distance, KEYS - 1, "the keys are no attack");
+            } else {
+                assert!(distance < 150, "seed {seed}: {distance} slots");
+            }
+        }
+    }
+
+    #[test]
+    fn hashes_do_not_change() {
+        let of = |seed| [&b""[..], b"a", b"12345678", b"0123456789abcdefg"].map(|key| Hashing::seeded(seed).of(key));
+        assert_eq!(of(0), [0x50ff_65c8, 0x5082_28a5, 0x1c8a_89b0, 0x21ce_9be0]);
+        // By another program of SipHash-1-3, which was checked with the published values of SipHash-2-4.
+        assert_eq!(of(1), [0x5634_d6aa, 0xda4c_87dc, 0x2916_dfc0, 0x3f7c_2ebb]);
+    }
+
+    #[test]
+    fn runs_of_equal_hashes_answer_as_a_map() {
+        let (mut table, mut model, mut random) =
+            (Table::new(Hashing::default()), BTreeMap::new(), crate::db::Random(8));
+        for step in 0..20_000 {
+            let (group, number) = (random.below(5) as u8, random.below(200) as u64);
+            let key = colliding(group, number);
+            if random.below(5) < if step % 8_000 < 4_000 { 4 } else { 1 } {
+                let pair = Pair(key.clone().into(), unseeded(&key), step);
+                assert_eq!(table.insert(pair).map(|pair| pair.2), model.insert(key, step));
+            } else {
+                assert_eq!(table.remove(&key).map(|pair| pair.2), model.remove(&key));
+            }
+            if step % 1_000 == 0 {
+                check(&table);
+                for (group, number) in (0..5).flat_map(|group| (0..200).map(move |number| (group, number))) {
+                    let key = colliding(group, number);
+                    assert_eq!(table.get(&key).map(|pair| pair.2), model.get(&key).copied());
+                }
+            }
+        }
+    }
+
+    /// An entry that counts how often its hash is looked at.
+    struct Counted(Vec<u8>, Rc<Cell<u32>>);
+
+    impl Keyed for Counted {
+        fn key(&self) -> &[u8] {
+            &self.0
+        }
+
+        fn hash(&self) -> u32 {
+            self.1.set(self.1.get() + 1);
+            unseeded(&self.0)
+        }
+    }
+
+    #[test]
+    fn a_long_run_is_searched_in_logarithmic_time() {
+        let (mut table, looks) = (Table::new(Hashing::default()), Rc::new(Cell::new(0)));
+        (0..4_000).for_each(|number| _ = table.insert(Counted(colliding(1, 2 * number), looks.clone())));
+        for number in 0..8_000 {
+            looks.set(0);
+            assert_eq!(table.contains(&colliding(1, number)), number % 2 == 0);
+            assert!(looks.get() <= NEAR as u32 + 26, "{} entries were looked at", looks.get());
+        }
     }
 }

@@ -9,7 +9,7 @@ use super::list::List;
 use super::set::Set;
 use super::small::Small;
 use super::stream::Stream;
-use super::table::{Keyed, hash};
+use super::table::{Hashing, Keyed};
 use super::zset::Zset;
 use crate::reply::integer;
 
@@ -51,9 +51,9 @@ impl Keyed for Entry {
 }
 
 impl Entry {
-    /// Returns the entry of a key that never expires.
-    pub fn new(key: &[u8], value: Value) -> Self {
-        Self { key: key.into(), value, expires: 0, hash: hash(key), access: Access(AtomicU32::new(0)) }
+    /// Returns the entry of a key that never expires, for a table with this hash function.
+    pub fn new(key: &[u8], value: Value, hashing: Hashing) -> Self {
+        Self { key: key.into(), value, expires: 0, hash: hashing.of(key), access: Access(AtomicU32::new(0)) }
     }
 
     /// Returns the 32 bits that record the entry's uses, as [`evict`](super::evict) encodes them.

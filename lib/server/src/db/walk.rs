@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use archipelago_platform::sync::Mutex;
 
 use super::functions::Functions;
-use super::table::{Keyed, Table, hash};
+use super::table::{Hashing, Keyed, Table};
 use super::value::Entry;
 use super::{Db, Watch, image};
 use crate::operation::{Input, put_bytes, put_number};
@@ -73,7 +73,7 @@ impl Walk {
     /// Puts a copy of a key's entry aside before the entry is changed.
     pub(super) fn keep(&mut self, index: u32, table: &Table<Entry>, key: &[u8]) {
         let Some(origin) = self.origins[index as usize] else { return };
-        let hash = hash(key);
+        let hash = table.hash(key);
         if (origin, u64::from(hash)) < (self.at, self.cursor) {
             return;
         }
@@ -135,8 +135,19 @@ impl Db {
         // The pattern names all fields: a new field of the database does not compile here until it is either stored or
         // excluded. Listeners are not stored, because they are clients, and a restarted server has none. Counting memory
         // begins again when the server applies its settings.
-        let Self { spaces, watched, serial, effects: _, listeners: _, walker, meter: _, lfu: _, sparse, functions } =
-            self;
+        let Self {
+            hashing,
+            spaces,
+            watched,
+            serial,
+            effects: _,
+            listeners: _,
+            walker,
+            meter: _,
+            lfu: _,
+            sparse,
+            functions,
+        } = self;
         let origins = (0..spaces.len() as u32).map(Some).collect();
         *walker.0.lock().expect("nothing panics while it is locked") =
             Some(Box::new(Walk { origins, ..Walk::default() }));
@@ -151,6 +162,7 @@ impl Db {
         }
         put_number(*sparse as u64, &mut head);
         functions.put(&mut head);
+        head.extend_from_slice(&hashing.seed().to_le_bytes());
         head
     }
 
@@ -200,6 +212,7 @@ impl Db {
         self.watched = input.many(watch)?.into_iter().collect();
         self.sparse = input.small()? as usize;
         self.functions = Functions::read(&mut input)?;
+        self.rehash(Hashing::seeded(input.word()?));
         input.0.is_empty().then_some(())
     }
 
@@ -316,7 +329,7 @@ pub(super) mod tests {
         db.resume(head).unwrap();
         let mut input = Input(entries);
         while !input.0.is_empty() {
-            let (index, entry) = image::entry(&mut input).unwrap();
+            let (index, entry) = image::entry(&mut input, db.hashing()).unwrap();
             db.admit(index, entry).unwrap();
         }
         db
@@ -327,7 +340,7 @@ pub(super) mod tests {
         let mut all = 0;
         for seed in 0..30 {
             let mut random = Random(seed);
-            let (mut db, mut now) = (Db::default(), 1_000);
+            let (mut db, mut now) = (Db::hashed(Hashing::seeded(seed / 2)), 1_000);
             for _ in 0..4_000 {
                 now += random.below(3) as u64;
                 db.write(&change(&mut random, now));
@@ -379,7 +392,7 @@ pub(super) mod tests {
         let mut whole = 0;
         for length in 0..entries.len().min(4_000) {
             let mut input = Input(&entries[..length]);
-            while image::entry(&mut input).is_some() {}
+            while image::entry(&mut input, Hashing::default()).is_some() {}
             whole += usize::from(input.0.is_empty());
         }
         assert!(whole < 1_000, "{whole} prefixes are whole entries");
@@ -389,7 +402,7 @@ pub(super) mod tests {
             let place = at % broken.len();
             broken[place] = random.draw() as u8;
             let mut input = Input(&broken);
-            while !input.0.is_empty() && image::entry(&mut input).is_some() {}
+            while !input.0.is_empty() && image::entry(&mut input, Hashing::default()).is_some() {}
         }
     }
 }

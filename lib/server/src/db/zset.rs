@@ -8,7 +8,7 @@ use archipelago_platform::sync::Arc;
 
 use super::pack::Pack;
 use super::seen::{look, read, wrote};
-use super::table::{Keyed, Table, hash};
+use super::table::{Hashing, Keyed, Table};
 use super::tree::Tree;
 
 /// The most members of a packed sorted set.
@@ -151,8 +151,9 @@ impl Zset {
         }
     }
 
-    /// Sets the score of a member. Returns the member's previous score.
-    pub fn set(&mut self, member: &[u8], score: f64) -> Option<f64> {
+    /// Sets the score of a member. Returns the member's previous score. If the sorted set becomes large, its table gets
+    /// the hash function `hashing`.
+    pub fn set(&mut self, member: &[u8], score: f64, hashing: Hashing) -> Option<f64> {
         if let Self::Packed(pack) = self {
             // Adding 0.0 removes the sign of -0.0: a packed zero has no sign, as in Redis.
             let score = score + 0.0;
@@ -171,7 +172,7 @@ impl Zset {
                 pack.insert(pack.offset(index), member);
                 return before.map(|(_, before)| before);
             }
-            self.unpack();
+            self.unpack(hashing);
             if let Some((_, before)) = before {
                 self.put(member, score);
                 return Some(before);
@@ -194,15 +195,15 @@ impl Zset {
         }
         let ranked = Ranked { score, member: member.into() };
         tree.insert(ranked.clone());
-        table.insert(Scored { ranked, hash: hash(member) });
+        table.insert(Scored { ranked, hash: table.hash(member) });
         None
     }
 
-    /// Makes the sorted set a large one, with a table and a tree.
-    pub fn unpack(&mut self) {
+    /// Makes the sorted set a large one, with a tree, and a table of the hash function `hashing`.
+    pub fn unpack(&mut self, hashing: Hashing) {
         if let Self::Packed(pack) = self {
             let pack = core::mem::take(pack);
-            *self = Self::Large { table: Box::default(), tree: Box::default() };
+            *self = Self::Large { table: Box::new(Table::new(hashing)), tree: Box::default() };
             pairs(&pack).for_each(|(_, member, score)| _ = self.put(member, score));
         }
     }
@@ -289,7 +290,7 @@ mod tests {
                     let before = scores.insert(member.clone(), score);
                     before.map(|before| order.remove(&(before, member.clone())));
                     order.insert((score, member.clone()));
-                    assert_eq!(zset.set(&member, score as f64), before.map(|before| before as f64));
+                    assert_eq!(zset.set(&member, score as f64, Hashing::default()), before.map(|before| before as f64));
                 } else {
                     let before = scores.remove(&member);
                     before.map(|before| order.remove(&(before, member.clone())));

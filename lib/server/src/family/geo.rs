@@ -403,9 +403,10 @@ fn stored(change: &mut Change<'_>, args: &Args, form: Form) -> Answer {
     let Some(key) = search.store else {
         return Ok(Reply::Array(found.into_iter().map(|found| search.row(found)).collect()));
     };
-    let mut zset = Zset::default();
+    let (mut zset, hashing) = (Zset::default(), change.db.hashing);
     for found in &found {
-        zset.set(&found.member, if search.store_distance { found.distance } else { found.score });
+        let score = if search.store_distance { found.distance } else { found.score };
+        zset.set(&found.member, score, hashing);
     }
     let event = if form == Form::SearchStore { "geosearchstore" } else { "georadiusstore" };
     change.store(key, zset, b'z', event);

@@ -62,7 +62,7 @@ fn restore(change: &mut Change<'_>, args: &Args) -> Answer {
     }
     let bad = Fault::new("ERR Invalid TTL value, must be >= 0");
     let left = u64::try_from(parse::integer(&args[2])?).map_err(|_| bad)?;
-    let value = rdb::restore(&args[3]).map_err(|refused| match refused {
+    let value = rdb::restore(&args[3], change.db.hashing).map_err(|refused| match refused {
         Refused::Checksum => Fault::new("ERR DUMP payload version or checksum are wrong"),
         Refused::Format => Fault::new("ERR Bad data format"),
     })?;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::args::Args;
 use crate::command::{ALL_KEYS, Command, Keys, ONE_KEY, category, flag};
 use crate::db::set::Set;
-use crate::db::table::Keyed;
+use crate::db::table::{Hashing, Keyed};
 use crate::db::{Change, View};
 use crate::family::generic::Scan;
 use crate::family::hashes::{FEW, MOST_REPEATED, choose};
@@ -37,8 +37,9 @@ pub const COMMANDS: &[Command] = &[
 ];
 
 fn sadd(change: &mut Change<'_>, args: &Args) -> Answer {
+    let hashing = change.db.hashing;
     let set = change.make::<Set>(&args[1])?;
-    let added = args.from(2).filter(|member| set.insert(member)).count();
+    let added = args.from(2).filter(|member| set.insert(member, hashing)).count();
     if added > 0 {
         change.changed(&args[1], b's', "sadd");
     }
@@ -85,7 +86,8 @@ fn smove(change: &mut Change<'_>, args: &Args) -> Answer {
     }
     change.get::<Set>(from)?.map(|set| set.remove(member));
     change.changed_container::<Set>(from, b's', "srem");
-    change.make::<Set>(to)?.insert(member);
+    let hashing = change.db.hashing;
+    change.make::<Set>(to)?.insert(member, hashing);
     change.changed(to, b's', "sadd");
     Ok(Reply::Int(1))
 }
@@ -149,29 +151,29 @@ fn sscan(view: &View<'_>, args: &Args) -> Answer {
 
 type Sets<'d> = [Option<&'d Set>];
 
-fn inter(sets: &Sets<'_>, most: usize) -> Set {
+fn inter(sets: &Sets<'_>, most: usize, hashing: Hashing) -> Set {
     let mut result = Set::default();
     let Some(sets) = sets.iter().copied().collect::<Option<Vec<&Set>>>() else { return result };
     let least = sets.iter().min_by_key(|set| set.len()).expect("there is a key");
     let common = least.iter().filter(|member| sets.iter().all(|set| set.contains(member)));
-    common.take(most).for_each(|member| _ = result.insert(&member));
+    common.take(most).for_each(|member| _ = result.insert(&member, hashing));
     result
 }
 
-fn union(sets: &Sets<'_>, _: usize) -> Set {
+fn union(sets: &Sets<'_>, _: usize, hashing: Hashing) -> Set {
     let mut result = Set::default();
-    sets.iter().flatten().flat_map(|set| set.iter()).for_each(|member| _ = result.insert(&member));
+    sets.iter().flatten().flat_map(|set| set.iter()).for_each(|member| _ = result.insert(&member, hashing));
     result
 }
 
-fn diff(sets: &Sets<'_>, _: usize) -> Set {
+fn diff(sets: &Sets<'_>, _: usize, hashing: Hashing) -> Set {
     let mut result = Set::default();
     let only = |member: &Cow<'_, [u8]>| !sets[1..].iter().flatten().any(|set| set.contains(member));
-    sets[0].into_iter().flat_map(Set::iter).filter(only).for_each(|member| _ = result.insert(&member));
+    sets[0].into_iter().flat_map(Set::iter).filter(only).for_each(|member| _ = result.insert(&member, hashing));
     result
 }
 
-type Combine = fn(&Sets<'_>, usize) -> Set;
+type Combine = fn(&Sets<'_>, usize, Hashing) -> Set;
 
 fn sets<'d>(view: &View<'d>, keys: impl Iterator<Item = impl AsRef<[u8]>>) -> Result<Vec<Option<&'d Set>>, Fault> {
     keys.map(|key| view.get::<Set>(key.as_ref())).collect()
@@ -179,11 +181,11 @@ fn sets<'d>(view: &View<'d>, keys: impl Iterator<Item = impl AsRef<[u8]>>) -> Re
 
 fn told(view: &View<'_>, args: &Args, combine: Combine) -> Answer {
     let sets = sets(view, args.from(1))?;
-    Ok(Reply::Bulks(Many::Set, combine(&sets, usize::MAX).iter().collect()))
+    Ok(Reply::Bulks(Many::Set, combine(&sets, usize::MAX, view.db.hashing).iter().collect()))
 }
 
 fn stored(change: &mut Change<'_>, args: &Args, combine: Combine, event: &'static str) -> Answer {
-    let result = combine(&sets(&change.view(), args.from(2))?, usize::MAX);
+    let result = combine(&sets(&change.view(), args.from(2))?, usize::MAX, change.db.hashing);
     let len = result.len();
     change.store(&args[1], result, b's', event);
     Ok(Reply::count(len))
@@ -215,5 +217,6 @@ fn sintercard(view: &View<'_>, args: &Args) -> Answer {
         at += 2;
     }
     let sets = sets(view, args.from(2).take(count))?;
-    Ok(Reply::count(inter(&sets, if limit == 0 { usize::MAX } else { limit as usize }).len()))
+    let limit = if limit == 0 { usize::MAX } else { limit as usize };
+    Ok(Reply::count(inter(&sets, limit, view.db.hashing).len()))
 }

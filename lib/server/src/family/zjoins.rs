@@ -95,10 +95,10 @@ fn join(view: &View<'_>, args: &Args, at: usize, how: Join, name: &str) -> Resul
     // A product of score and weight may be NaN (infinity times 0). NaN becomes 0 for the first source that has the
     // member. For a later source, NaN makes the sum 0.
     let first_met = |score: f64| if score.is_nan() { 0.0 } else { score };
-    let mut result = Zset::default();
+    let (mut result, hashing) = (Zset::default(), view.db.hashing);
     if !name.ends_with("store") {
         // A packed sorted set loses the sign of -0.0. An answer keeps the sign.
-        result.unpack();
+        result.unpack(hashing);
     }
     if how == Inter {
         // The smallest source comes first, as in Redis, because sums of floating-point scores depend on the order.
@@ -109,7 +109,7 @@ fn join(view: &View<'_>, args: &Args, at: usize, how: Join, name: &str) -> Resul
         Union => sources.iter().flatten().for_each(|(member, score)| {
             let score = first_met(*score);
             let score = result.score(member).map_or(score, |before| combine(before, score));
-            result.set(member, score);
+            result.set(member, score, hashing);
         }),
         Inter | Diff => {
             let tables: Vec<HashMap<&[u8], f64>> = others.iter().map(table).collect();
@@ -119,7 +119,7 @@ fn join(view: &View<'_>, args: &Args, at: usize, how: Join, name: &str) -> Resul
                     Diff => met.flatten().next().is_none().then_some(*score),
                     _ => met.try_fold(first_met(*score), |sum, other| Some(combine(sum, other?))),
                 };
-                score.map(|score| result.set(member, score));
+                score.map(|score| result.set(member, score, hashing));
             }
         }
     }

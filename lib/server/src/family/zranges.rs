@@ -184,9 +184,9 @@ pub fn members<'z>(all: impl Iterator<Item = (&'z [u8], f64)>, with_scores: bool
 
 fn zrangestore(change: &mut Change<'_>, args: &Args) -> Answer {
     let wanted = wanted(args, 3, None, false, true)?;
-    let mut result = Zset::default();
+    let (mut result, hashing) = (Zset::default(), change.db.hashing);
     if let Some(zset) = change.get::<Zset>(&args[2])? {
-        wanted.of(zset).into_iter().for_each(|(member, score)| _ = result.set(member, score));
+        wanted.of(zset).into_iter().for_each(|(member, score)| _ = result.set(member, score, hashing));
     }
     let len = result.len();
     change.store(&args[1], result, b'z', "zrangestore");

@@ -88,6 +88,7 @@ pub fn zadd(change: &mut Change<'_>, args: &Args, zincrby: bool) -> Answer {
     if !found && xx {
         return Ok(if add { Reply::Null } else { Reply::Int(0) });
     }
+    let hashing = change.db.hashing;
     let zset = change.make::<Zset>(key)?;
     let (mut added, mut updated, mut sum) = (0, 0, None);
     let mut nan = false;
@@ -102,7 +103,7 @@ pub fn zadd(change: &mut Change<'_>, args: &Args, zincrby: bool) -> Answer {
         match before {
             None if xx => {}
             None => {
-                zset.set(member, score);
+                zset.set(member, score, hashing);
                 (added, sum) = (added + 1, Some(score));
             }
             Some(before) => {
@@ -111,7 +112,7 @@ pub fn zadd(change: &mut Change<'_>, args: &Args, zincrby: bool) -> Answer {
                 }
                 sum = Some(score);
                 if score != before {
-                    zset.set(member, score);
+                    zset.set(member, score, hashing);
                     updated += 1;
                 }
             }

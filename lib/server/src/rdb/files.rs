@@ -35,12 +35,13 @@ pub struct Imported {
 pub fn import(store: &Store, path: &Path, now: u64) -> Result<Imported, Refusal> {
     let shown = path.display();
     let refused = |what: String| format!("{shown}: {what}");
-    let keys = store.db().inspect(0, |db| db.spaces.iter().map(|space| space.keys.len()).sum::<usize>());
-    if keys.map_err(|poisoned| poisoned.to_string())? > 0 {
+    let found = |db: &Db| (db.spaces.iter().map(|space| space.keys.len()).sum::<usize>(), db.hashing);
+    let (keys, hashing) = store.db().inspect(0, found).map_err(|poisoned| poisoned.to_string())?;
+    if keys > 0 {
         return Err(refused("the database has keys already: start without --load, or with another directory".into()));
     }
     let open = |error: std::io::Error| refused(format!("cannot be read: {error}. Name another file with --load"));
-    let loaded = read(&mut BufReader::new(File::open(path).map_err(open)?));
+    let loaded = read(&mut BufReader::new(File::open(path).map_err(open)?), hashing);
     let loaded = loaded.map_err(|error: Error| refused(error.to_string()))?;
     let mut handle = store.handle();
     let mut carry_out = |batch: &mut Vec<Write>| match store

@@ -5,6 +5,7 @@ use std::io::Read;
 use crc::{CRC_64_REDIS, Crc, Digest, Table};
 
 use super::Error;
+use crate::db::table::Hashing;
 use crate::reply::integer;
 
 /// The checksum of RDB.
@@ -27,12 +28,14 @@ pub struct Input<'r, R> {
     from: &'r mut R,
     offset: u64,
     digest: Digest<'static, u64, Table<16>>,
+    /// The hash function of the values that are made from the bytes.
+    pub hashing: Hashing,
 }
 
 impl<'r, R: Read> Input<'r, R> {
     /// Starts at the beginning of `from`.
     pub fn new(from: &'r mut R) -> Self {
-        Self { from, offset: 0, digest: CRC.digest() }
+        Self { from, offset: 0, digest: CRC.digest(), hashing: Hashing::default() }
     }
 
     /// Returns the number of bytes read.

@@ -11,6 +11,7 @@ use crate::db::listpack::{self, Item};
 use crate::db::set::Set;
 use crate::db::stream::{Group, Id, Stream};
 use crate::db::stream_node::Node;
+use crate::db::table::Hashing;
 use crate::db::value::{Container, Value};
 use crate::db::zset::Zset;
 
@@ -72,34 +73,34 @@ pub fn read<R: Read>(input: &mut Input<'_, R>, kind: u8) -> Result<Found, Error>
 fn with<R: Read, T>(
     input: &mut Input<'_, R>,
     unpack: for<'b> fn(&'b [u8]) -> Option<Vec<Item<'b>>>,
-    make: fn(&[Item<'_>]) -> Option<T>,
+    make: fn(&[Item<'_>], Hashing) -> Option<T>,
 ) -> Result<T, Error> {
     let bytes = input.string()?;
-    unpack(&bytes).and_then(|items| make(&items)).ok_or_else(|| input.damaged())
+    unpack(&bytes).and_then(|items| make(&items, input.hashing)).ok_or_else(|| input.damaged())
 }
 
-fn list_of(items: &[Item<'_>]) -> Option<List> {
+fn list_of(items: &[Item<'_>], _: Hashing) -> Option<List> {
     let mut list = List::default();
     items.iter().for_each(|item| list.push(End::Right, &item.bytes()));
     Some(list)
 }
 
-fn set_of(items: &[Item<'_>]) -> Option<Set> {
+fn set_of(items: &[Item<'_>], hashing: Hashing) -> Option<Set> {
     let mut set = Set::default();
-    items.iter().all(|item| set.insert(&item.bytes())).then_some(set)
+    items.iter().all(|item| set.insert(&item.bytes(), hashing)).then_some(set)
 }
 
-fn hash_of(items: &[Item<'_>]) -> Option<Hash> {
+fn hash_of(items: &[Item<'_>], hashing: Hashing) -> Option<Hash> {
     let mut hash = Hash::default();
-    let new = items.chunks(2).all(|pair| pair.len() == 2 && hash.set(&pair[0].bytes(), &pair[1].bytes()));
+    let new = items.chunks(2).all(|pair| pair.len() == 2 && hash.set(&pair[0].bytes(), &pair[1].bytes(), hashing));
     new.then_some(hash)
 }
 
-fn zset_of(items: &[Item<'_>]) -> Option<Zset> {
+fn zset_of(items: &[Item<'_>], hashing: Hashing) -> Option<Zset> {
     let mut zset = Zset::default();
     let new = items.chunks(2).all(|pair| {
         let score = pair.get(1).and_then(|score| crate::family::parse::float(&score.bytes()).ok());
-        score.is_some_and(|score| zset.set(&pair[0].bytes(), score).is_none())
+        score.is_some_and(|score| zset.set(&pair[0].bytes(), score, hashing).is_none())
     });
     new.then_some(zset)
 }
@@ -108,7 +109,7 @@ fn set_of_numbers<R: Read>(input: &mut Input<'_, R>) -> Result<Set, Error> {
     let bytes = input.string()?;
     let numbers = intset(&bytes).ok_or_else(|| input.damaged())?;
     let mut set = Set::default();
-    numbers.iter().for_each(|number| _ = set.insert(number.to_string().as_bytes()));
+    numbers.iter().for_each(|number| _ = set.insert(number.to_string().as_bytes(), input.hashing));
     Ok(set)
 }
 
@@ -140,7 +141,7 @@ fn quicklist<R: Read>(input: &mut Input<'_, R>, second: bool) -> Result<List, Er
 fn set<R: Read>(input: &mut Input<'_, R>) -> Result<Set, Error> {
     let mut set = Set::default();
     for _ in 0..input.length()? {
-        if !set.insert(&input.string()?) {
+        if !set.insert(&input.string()?, input.hashing) {
             return Err(input.damaged());
         }
     }
@@ -150,7 +151,7 @@ fn set<R: Read>(input: &mut Input<'_, R>) -> Result<Set, Error> {
 fn hash<R: Read>(input: &mut Input<'_, R>) -> Result<Hash, Error> {
     let mut hash = Hash::default();
     for _ in 0..input.length()? {
-        if !hash.set(&input.string()?, &input.string()?) {
+        if !hash.set(&input.string()?, &input.string()?, input.hashing) {
             return Err(input.damaged());
         }
     }
@@ -158,8 +159,8 @@ fn hash<R: Read>(input: &mut Input<'_, R>) -> Result<Hash, Error> {
 }
 
 /// Sets a new field that expires at `at`, in milliseconds since 1970; 0 means never.
-fn date(hash: &mut Hash, name: &[u8], value: &[u8], at: u64) -> Option<()> {
-    let sane = at <= LAST_READ && hash.set(name, value);
+fn date(hash: &mut Hash, name: &[u8], value: &[u8], at: u64, hashing: Hashing) -> Option<()> {
+    let sane = at <= LAST_READ && hash.set(name, value, hashing);
     hash.expire_at(name, (at != 0).then_some(at));
     sane.then_some(())
 }
@@ -174,7 +175,7 @@ fn dated_hash<R: Read>(input: &mut Input<'_, R>) -> Result<Hash, Error> {
             later => first.checked_add(later - 1),
         };
         let (name, value) = (input.string()?, input.string()?);
-        at.and_then(|at| date(&mut hash, &name, &value, at)).ok_or_else(|| input.damaged())?;
+        at.and_then(|at| date(&mut hash, &name, &value, at, input.hashing)).ok_or_else(|| input.damaged())?;
     }
     Ok(hash)
 }
@@ -182,11 +183,11 @@ fn dated_hash<R: Read>(input: &mut Input<'_, R>) -> Result<Hash, Error> {
 /// Reads the earliest expiry time, then a listpack of fields, values and expiry times.
 fn dated_pack<R: Read>(input: &mut Input<'_, R>) -> Result<Hash, Error> {
     input.array::<8>()?;
-    with(input, listpack::items, |items| {
+    with(input, listpack::items, |items, hashing| {
         let mut hash = Hash::default();
         for field in items.chunks(3) {
             let [name, value, at] = field else { return None };
-            date(&mut hash, &name.bytes(), &value.bytes(), at.int()?.try_into().ok()?)?;
+            date(&mut hash, &name.bytes(), &value.bytes(), at.int()?.try_into().ok()?, hashing)?;
         }
         Some(hash)
     })
@@ -197,7 +198,7 @@ fn zset<R: Read>(input: &mut Input<'_, R>, binary: bool) -> Result<Zset, Error> 
     for _ in 0..input.length()? {
         let member = input.string()?;
         let score = if binary { f64::from_le_bytes(input.array()?) } else { written_score(input)? };
-        if score.is_nan() || zset.set(&member, score).is_some() {
+        if score.is_nan() || zset.set(&member, score, input.hashing).is_some() {
             return Err(input.damaged());
         }
     }
@@ -291,7 +292,11 @@ fn group<R: Read>(input: &mut Input<'_, R>, stream: &Stream, version: u8) -> Res
 mod tests {
     use crate::db::stream::{Group, Id, Stream};
     use crate::db::value::Value;
-    use crate::rdb::{dump, restore};
+    use crate::rdb::{Refused, dump};
+
+    fn restored(payload: &[u8]) -> Result<Value, Refused> {
+        crate::rdb::restore(payload, super::Hashing::default())
+    }
 
     fn stream(change: impl Fn(&mut Stream, &mut Group)) -> Value {
         let (mut stream, mut group) = (Stream::default(), Group::default());
@@ -324,12 +329,12 @@ mod tests {
         // Each field of the table is preceded by the difference between its time and the first, plus 1.
         let many = [&first[..], &[3], &[1, 1, b'a', 1, b'1'], &[0, 1, b'b', 1, b'2'], &[6, 1, b'c', 1, b'3']].concat();
         for (kind, content, earliest, last) in [(25, &few, "a", None), (24, &many, "a", Some("c"))] {
-            let Ok(Value::Hash(hash)) = restore(&payload(kind, content)) else { panic!("type {kind} is read") };
+            let Ok(Value::Hash(hash)) = restored(&payload(kind, content)) else { panic!("type {kind} is read") };
             assert_eq!(hash.find(earliest.as_bytes()), Some((&b"1"[..], 1_800_000_000_000)));
             assert_eq!(hash.find(b"b"), Some((&b"2"[..], 0)));
             let last = last.map(|name| hash.find(name.as_bytes()).unwrap().1);
             assert!(last.is_none_or(|at| at == 1_800_000_000_005));
-            assert!(restore(&payload(kind, &content[..content.len() - 1])).is_err(), "type {kind} that is cut");
+            assert!(restored(&payload(kind, &content[..content.len() - 1])).is_err(), "type {kind} that is cut");
         }
         for (what, bad) in [
             (
@@ -340,7 +345,7 @@ mod tests {
             ("a time that overflows", [&[0xff; 8][..], &[1], &[9, 1, b'a', 1, b'1']].concat()),
             ("no field", [&first[..], &[0]].concat()),
         ] {
-            assert!(restore(&payload(24, &bad)).is_err(), "{what}");
+            assert!(restored(&payload(24, &bad)).is_err(), "{what}");
         }
         for kind in [22, 23] {
             let mut from = &[0; 40][..];
@@ -351,14 +356,14 @@ mod tests {
 
     #[test]
     fn groups_that_make_no_sense_are_refused() {
-        assert!(restore(&dump(&stream(|_, _| {}))).is_ok());
+        assert!(restored(&dump(&stream(|_, _| {}))).is_ok());
         let with_none = |_: &mut Stream, group: &mut Group| group.consumers.clear();
-        assert!(restore(&dump(&stream(with_none))).is_err(), "pending with no consumer");
+        assert!(restored(&dump(&stream(with_none))).is_err(), "pending with no consumer");
         let with_two = |_: &mut Stream, group: &mut Group| {
             group.seen(b"d", 7);
             group.consumers.values_mut().for_each(|consumer| _ = consumer.pending.insert(Id(2, 0)));
         };
-        assert!(restore(&dump(&stream(with_two))).is_err(), "pending with two consumers");
-        assert!(restore(&dump(&stream(|stream, _| stream.last = Id(2, 9)))).is_err(), "an entry behind the last");
+        assert!(restored(&dump(&stream(with_two))).is_err(), "pending with two consumers");
+        assert!(restored(&dump(&stream(|stream, _| stream.last = Id(2, 9)))).is_err(), "an entry behind the last");
     }
 }

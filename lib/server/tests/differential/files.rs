@@ -10,8 +10,14 @@ use crate::judge::{equal, shown};
 use crate::ours::Ours;
 use crate::theirs::{Answer, Theirs};
 use archipelago_server::db::Db;
-use archipelago_server::rdb::{self, Refused, dump, restore};
+use archipelago_server::db::table::Hashing;
+use archipelago_server::db::value::Value;
+use archipelago_server::rdb::{self, Refused, dump};
 use proptest::prelude::*;
+
+fn restored(payload: &[u8]) -> Result<Value, Refused> {
+    rdb::restore(payload, Hashing::default())
+}
 
 fn words(line: &str) -> Vec<Vec<u8>> {
     line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
@@ -143,12 +149,12 @@ fn recorded() -> PathBuf {
 }
 
 fn loaded(bytes: &[u8]) -> Db {
-    rdb::read(&mut &*bytes).unwrap_or_else(|error| panic!("{error}")).db
+    rdb::read(&mut &*bytes, Hashing::default()).unwrap_or_else(|error| panic!("{error}")).db
 }
 
 /// Returns the database of a file, with its libraries.
 fn imported(bytes: &[u8]) -> Ours {
-    let loaded = rdb::read(&mut &*bytes).unwrap_or_else(|error| panic!("{error}"));
+    let loaded = rdb::read(&mut &*bytes, Hashing::default()).unwrap_or_else(|error| panic!("{error}"));
     let mut ours = Ours::of(loaded.db);
     for code in loaded.functions {
         let answer = ours.ask(&[b"function".to_vec(), b"load".to_vec(), code], now());
@@ -218,7 +224,7 @@ fn redis_reads_what_is_written() {
         let Answer::Bulk(payload) = theirs.ask(&[b"dump".to_vec(), command[1].clone()]) else {
             unreachable!("it was restored")
         };
-        assert!(restore(&payload).is_ok(), "{}", shown(&command[..2]));
+        assert!(restored(&payload).is_ok(), "{}", shown(&command[..2]));
     }
 }
 
@@ -264,7 +270,7 @@ fn the_recorded_file_is_read_and_written_again() {
 #[test]
 fn what_is_wrong_with_a_file_is_told_with_its_place() {
     let bytes = fs::read(recorded()).expect("there is a recorded file");
-    let refused = |bytes: &[u8]| rdb::read(&mut &*bytes).map(|_| ()).unwrap_err();
+    let refused = |bytes: &[u8]| rdb::read(&mut &*bytes, Hashing::default()).map(|_| ()).unwrap_err();
     for cut in (0..bytes.len()).step_by(997) {
         let error = refused(&bytes[..cut]);
         assert!(error.what.contains("it is cut") && error.offset <= cut as u64, "{error}");
@@ -281,13 +287,13 @@ fn what_is_wrong_with_a_file_is_told_with_its_place() {
 fn payloads_are_checked_first() {
     let value = archipelago_server::db::value::Value::string(b"hello");
     let payload = dump(&value);
-    assert!(restore(&payload).is_ok());
+    assert!(restored(&payload).is_ok());
     for at in 0..payload.len() {
         let mut other = payload.clone();
         other[at] ^= 4;
-        assert_eq!(restore(&other).unwrap_err(), Refused::Checksum, "byte {at}");
+        assert_eq!(restored(&other).unwrap_err(), Refused::Checksum, "byte {at}");
     }
-    assert_eq!(restore(b"").unwrap_err(), Refused::Checksum);
+    assert_eq!(restored(b"").unwrap_err(), Refused::Checksum);
 }
 
 /// Returns a payload with the checksum 0, which means that it is not checked.
@@ -303,8 +309,8 @@ proptest! {
         kind in 0_u8..24,
         content in proptest::collection::vec(prop_oneof![any::<u8>(), 0_u8..8], 0..120),
     ) {
-        if let Ok(value) = restore(&payload(kind, &content)) {
-            prop_assert_eq!(restore(&dump(&value)).map(|again| again.kind()), Ok(value.kind()));
+        if let Ok(value) = restored(&payload(kind, &content)) {
+            prop_assert_eq!(restored(&dump(&value)).map(|again| again.kind()), Ok(value.kind()));
         }
     }
 
@@ -314,6 +320,6 @@ proptest! {
         let at = at % bytes.len();
         bytes[at] = byte;
         let end = bytes.len().saturating_sub(cut).max(20);
-        let _ = rdb::read(&mut &bytes[..end]);
+        let _ = rdb::read(&mut &bytes[..end], Hashing::default());
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::ours::Ours;
+use archipelago_server::db::table::Hashing;
 use archipelago_server::db::{Db, Random, image};
 use archipelago_server::operation::{Input, Write};
 use archipelago_server::reply::Reply;
@@ -317,12 +318,12 @@ fn again(db: &Db) -> [Db; 2] {
     let bytes = db.walk_on(usize::MAX).unwrap().bytes;
     let mut input = Input(&bytes);
     while !input.0.is_empty() {
-        let (index, entry) = image::entry(&mut input).unwrap();
+        let (index, entry) = image::entry(&mut input, one.hashing()).unwrap();
         one.admit(index, entry).unwrap();
     }
     let mut file = Vec::new();
     archipelago_server::rdb::write(db, &mut file).unwrap();
-    [one, archipelago_server::rdb::read(&mut &*file).unwrap().db]
+    [one, archipelago_server::rdb::read(&mut &*file, Hashing::default()).unwrap().db]
 }
 
 fn run(seed: u64, steps: usize) -> usize {

@@ -34,7 +34,8 @@ pub fn call(line: &str) -> operation::Call {
 }
 
 fn open(disk: &Simulated) -> Result<Store, String> {
-    Ok(Store::open(Arc::new(disk.clone()), Path::new("/data"), Appendonly::Always)?.0)
+    let store = Store::open(Arc::new(disk.clone()), Path::new("/data"), Appendonly::Always)?.0;
+    store.seed(7).map(|()| store)
 }
 
 /// Returns the values of two keys that change together.

@@ -11,6 +11,7 @@ mod long;
 mod protocol;
 mod room;
 mod scripts;
+mod seeds;
 mod several;
 mod snapshots;
 mod streams;

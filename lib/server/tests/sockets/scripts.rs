@@ -86,7 +86,8 @@ fn long(limit: Duration) -> Write {
 }
 
 fn open(disk: &Simulated, appendonly: Appendonly) -> Result<Store, String> {
-    Ok(Store::open_on(Arc::new(disk.clone()), Path::new("/data"), appendonly, 2)?.0)
+    let store = Store::open_on(Arc::new(disk.clone()), Path::new("/data"), appendonly, 2)?.0;
+    store.seed(7).map(|()| store)
 }
 
 /// Carries out an operation. Returns whether its answers were given.
