@@ -1,5 +1,5 @@
-//! A change of a part of a value copies no value, and a command that joins sorted sets copies none of them. The tests have
-//! a program of their own, since they count the allocated memory.
+//! A change of a part of a value copies no value, and a command that joins sorted sets copies none of them. The tests
+//! have a program of their own, since they count the allocated memory.
 
 use archipelago_check::hostile::Counting;
 use archipelago_server::args::Args;

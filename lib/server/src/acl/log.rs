@@ -43,7 +43,8 @@ impl Log {
         self.entries.lock().expect("nothing panics while it is locked")
     }
 
-    /// Adds a refusal, and removes entries beyond the latest `most`. Long texts are cut, with a note of how much is missing.
+    /// Adds a refusal, and removes entries beyond the latest `most`. Long texts are cut, with a note of how much is
+    /// missing.
     pub fn note(&self, mut entry: Entry, most: usize) {
         for text in [&mut entry.object, &mut entry.user] {
             if text.len() > BYTES {

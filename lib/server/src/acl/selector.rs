@@ -185,8 +185,8 @@ impl Selector {
             self.note(name.to_owned(), allow);
             return Ok(());
         };
-        // The subcommands of two commands are known since November 2026 only. Files and logs of earlier versions may allow these
-        // commands with any word.
+        // The subcommands of two commands are known since November 2026 only. Files and logs of earlier versions may
+        // allow these commands with any word.
         let known = units.len() > 1 && !matches!(name, "cluster" | "module");
         if part.contains(&b'|') && known {
             return Err(DEEP);

@@ -158,12 +158,12 @@ impl List {
         pack.insert(pack.offset(inner), element);
     }
 
-    /// Removes `count` elements, the first of them at `index`. They must exist. Takes time in proportion to the number of
-    /// packs and the bytes of two of them.
+    /// Removes `count` elements, the first of them at `index`. They must exist. Takes time in proportion to the number
+    /// of packs and the bytes of two of them.
     pub fn remove(&mut self, index: usize, mut count: usize) {
         let Some((mut at, mut inner)) = self.locate(index) else { return };
-        // The packs of which all elements go are adjacent. They are removed at once, since each removal in the middle moves
-        // the packs beside it.
+        // The packs of which all elements go are adjacent. They are removed at once, since each removal in the middle
+        // moves the packs beside it.
         let mut emptied = at..at;
         while count > 0 {
             let pack = &mut self.packs[at];
@@ -186,8 +186,8 @@ impl List {
         }
     }
 
-    /// Removes elements that equal `element`, at most `most` of them, and those that are nearest to an end. Returns their
-    /// number. Takes time in proportion to the list's bytes, however many elements are removed.
+    /// Removes elements that equal `element`, at most `most` of them, and those that are nearest to an end. Returns
+    /// their number. Takes time in proportion to the list's bytes, however many elements are removed.
     pub fn remove_equal(&mut self, element: &[u8], end: End, most: usize) -> usize {
         let mut left = most;
         let strip = |pack: &mut Pack| {

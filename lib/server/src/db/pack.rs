@@ -196,8 +196,8 @@ impl<const BACKWARD: bool> Pack<BACKWARD> {
         }
     }
 
-    /// Removes the items for which `stays` returns `false`. `stays` is called once for each item, in order. Takes time in
-    /// proportion to the pack's bytes.
+    /// Removes the items for which `stays` returns `false`. `stays` is called once for each item, in order. Takes time
+    /// in proportion to the pack's bytes.
     pub fn retain(&mut self, mut stays: impl FnMut(&[u8]) -> bool) {
         let mut kept = Self::default();
         let mut offset = self.first();

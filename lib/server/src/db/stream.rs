@@ -5,10 +5,10 @@
 //! division into nodes affects answers.
 //!
 //! # Invariants
-//! - The key of a node in the tree is the identifier of the entry for which the node was made. All live entries of a node
-//!   are in order, none precedes the node's key, and all have smaller identifiers than the next node's key. Deleted
-//!   entries may have any identifiers: after `XSETID` to a smaller identifier, new entries have smaller identifiers than
-//!   deleted entries before them.
+//! - The key of a node in the tree is the identifier of the entry for which the node was made. All live entries of a
+//!   node are in order, none precedes the node's key, and all have smaller identifiers than the next node's key.
+//!   Deleted entries may have any identifiers: after `XSETID` to a smaller identifier, new entries have smaller
+//!   identifiers than deleted entries before them.
 //! - A node without live entries precedes all nodes with live entries.
 //! - `len` is the number of entries that are not deleted, summed over all nodes.
 //! - `stored` and `grouped` are the sums of the nodes' and groups' sizes.
@@ -295,8 +295,8 @@ impl Stream {
 
     /// Appends an entry. Its identifier must be larger than `last`.
     pub fn append<'f>(&mut self, id: Id, fields: impl ExactSizeIterator<Item = &'f [u8]> + Clone) {
-        // After `XSETID` to a smaller identifier, the entry can precede nodes whose entries are all deleted. In such a node,
-        // or behind it, look-ups by the nodes' keys would not find the entry.
+        // After `XSETID` to a smaller identifier, the entry can precede nodes whose entries are all deleted. In such a
+        // node, or behind it, look-ups by the nodes' keys would not find the entry.
         while let Some((&master, node)) = self.nodes.last_key_value()
             && node.live() == 0
             && id <= master
@@ -320,8 +320,9 @@ impl Stream {
         self.last = id;
     }
 
-    /// Returns a stream of the nodes of a file, each with its master's identifier. `last` is that of the last entry. The nodes must be in the order of these
-    /// identifiers. Returns `None` if a node is malformed, or the nodes' live entries overlap.
+    /// Returns a stream of the nodes of a file, each with its master's identifier. `last` is that of the last entry.
+    /// The nodes must be in the order of these identifiers. Returns `None` if a node is malformed, or the nodes' live
+    /// entries overlap.
     ///
     /// Redis, and versions of this program before the end of November 2026, put an entry that precedes a node's deleted
     /// entries into this node, even if it precedes the node's master. Such nodes get their first live entry as master.
@@ -444,7 +445,8 @@ impl Stream {
         before - self.len
     }
 
-    /// Returns whether an entry at or after `from` was deleted. `first` is the stream's [first](Self::first) entry. O(1).
+    /// Returns whether an entry at or after `from` was deleted. `first` is the stream's [first](Self::first) entry.
+    /// O(1).
     pub fn has_holes_from(&self, first: Id, from: Id) -> bool {
         self.len > 0 && self.deleted != Id::MIN && first <= self.deleted && from <= self.deleted
     }

@@ -119,11 +119,13 @@ impl Node {
         Self { live: 0, dead: 0, items: count as u32 + 2, start: body.len() as u32, body }
     }
 
-    /// Returns the node of a listpack that comes from an untrusted source, and the identifiers of its first and its last
-    /// live entry. Returns `None` if the listpack is malformed, has no entry, or its live entries are out of order.
+    /// Returns the node of a listpack that comes from an untrusted source, and the identifiers of its first and its
+    /// last live entry. Returns `None` if the listpack is malformed, has no entry, or its live entries are out of
+    /// order.
     ///
-    /// Deleted entries may have any identifiers, because `XSETID` sets the stream's last identifier back behind them, and
-    /// later entries then have smaller identifiers. The first live entry may precede the master ([`Stream::of_nodes`]).
+    /// Deleted entries may have any identifiers, because `XSETID` sets the stream's last identifier back behind them,
+    /// and later entries then have smaller identifiers. The first live entry may precede the master
+    /// ([`Stream::of_nodes`]).
     ///
     /// [`Stream::of_nodes`]: super::stream::Stream::of_nodes
     pub fn load(master: Id, bytes: &[u8]) -> Option<(Self, Option<(Id, Id)>)> {

@@ -1,8 +1,8 @@
 //! Estimates the cost of a read before the read is carried out. Reads that may take long run on separate threads.
 //!
 //! The cost is the approximate number of bytes that the command may have to examine. It is computed in O(1) per key,
-//! from the size of the key's value and from the arguments. Where an option may occur several times, the command follows
-//! the last one, and so does the cost.
+//! from the size of the key's value and from the arguments. Where an option may occur several times, the command
+//! follows the last one, and so does the cost.
 
 use super::hashes::FEW;
 use super::parse;
@@ -93,8 +93,8 @@ fn names(view: &View<'_>, count: usize, pattern: &[u8]) -> usize {
     count.saturating_mul(name.saturating_mul(compared(pattern)).max(ELEMENT))
 }
 
-/// Returns how often a pattern may compare each byte of a text. Behind a `*`, each place of the text may be compared with
-/// the whole rest of the pattern.
+/// Returns how often a pattern may compare each byte of a text. Behind a `*`, each place of the text may be compared
+/// with the whole rest of the pattern.
 fn compared(pattern: &[u8]) -> usize {
     let behind = pattern.iter().position(|byte| *byte == b'*').map_or(0, |star| pattern.len() - star - 1);
     behind.max(1)

@@ -76,7 +76,8 @@ fn scripts_answer_with_the_types_of_resp3() {
         assert_eq!(String::from_utf8_lossy(&out).trim_end().replace("\r\n", " "), three, "{body}");
     }
     // A script that begins anew in a state of its own begins with RESP2.
-    let body = "local before = type(redis.call('get', 'no')) redis.setresp(3) local s = ('x'):rep(20 * 2^20) return {before, true}";
+    let body = "local before = type(redis.call('get', 'no')) redis.setresp(3) \
+                local s = ('x'):rep(20 * 2^20) return {before, true}";
     let reply = Db::default().write(&write(&["eval", body, "0"])).reply;
     assert_eq!(shown(&reply), "*2 $7 boolean :1");
 }

@@ -231,8 +231,8 @@ impl Client {
         }
     }
 
-    /// Appends a message that confirms a subscription or its end. As in Redis, `CLIENT REPLY` suppresses answers only: these
-    /// messages are counted among those of the channels.
+    /// Appends a message that confirms a subscription or its end. As in Redis, `CLIENT REPLY` suppresses answers only:
+    /// these messages are counted among those of the channels.
     pub fn push(&mut self, message: Vec<Reply>) {
         Reply::Push(message).encode(self.session.protocol, &mut self.output);
     }

@@ -236,19 +236,18 @@ fn subscriptions_are_confirmed_without_answers() {
     let server = server(1);
     let (mut client, mut other) = (Client::new(server.address()), Client::new(server.address()));
     let send = |client: &mut Client, line: &str| client.send(&request(&line.split(' ').collect::<Vec<_>>())).unwrap();
-    client.ask("HELLO 3");
     send(&mut client, "CLIENT REPLY OFF");
-    send(&mut client, "GET a");
-    assert_eq!(client.ask("SUBSCRIBE news sport"), "[subscribe news :1]");
-    assert_eq!(client.answer().unwrap(), "[subscribe sport :2]");
+    send(&mut client, "HELLO 3");
+    assert_eq!(client.ask("SUBSCRIBE news sport"), "subscribe news :1");
+    assert_eq!(client.answer().unwrap(), "subscribe sport :2");
     assert_eq!(other.ask("PUBLISH sport goal"), ":1");
-    assert_eq!(client.answer().unwrap(), "[message sport goal]");
-    assert_eq!(client.ask("UNSUBSCRIBE news"), "[unsubscribe news :1]");
-    assert_eq!(client.ask("PUNSUBSCRIBE"), "[punsubscribe _ :1]");
+    assert_eq!(client.answer().unwrap(), "message sport goal");
+    assert_eq!(client.ask("UNSUBSCRIBE news"), "unsubscribe news :1");
+    assert_eq!(client.ask("PUNSUBSCRIBE"), "punsubscribe _ :1");
     assert_eq!(client.ask("CLIENT REPLY ON"), "+OK");
     send(&mut client, "CLIENT REPLY SKIP");
-    assert_eq!(client.ask("SUBSCRIBE a b"), "[subscribe a :2]");
-    assert_eq!(client.answer().unwrap(), "[subscribe b :3]");
+    assert_eq!(client.ask("SUBSCRIBE a b"), "subscribe a :2");
+    assert_eq!(client.answer().unwrap(), "subscribe b :3");
     assert_eq!(client.ask("PING"), "+PONG", "the subscription was what was skipped");
 }
 
@@ -259,7 +258,7 @@ fn a_monitor_does_not_begin_in_a_transaction() {
     for line in ["MULTI", "SET a 1", "MONITOR", "GET a"] {
         client.ask(line);
     }
-    assert_eq!(client.ask("EXEC"), "[+OK -ERR MONITOR isn't allowed for DENY BLOCKING client 1]");
+    assert_eq!(client.ask("EXEC"), "+OK -ERR MONITOR isn't allowed for DENY BLOCKING client 1");
     assert_eq!(client.ask("PING"), "+PONG", "no request is announced");
     assert_eq!(client.ask("MONITOR"), "+OK");
 }
