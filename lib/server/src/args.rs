@@ -42,6 +42,11 @@ impl Args {
         self.data.len()
     }
 
+    /// Returns how many bytes of memory the arguments take.
+    pub fn memory(&self) -> usize {
+        self.data.len() + self.ends.len() * size_of::<u32>()
+    }
+
     /// Returns the argument at `index`.
     pub fn get(&self, index: usize) -> Option<&[u8]> {
         let end = *self.ends.get(index)? as usize;

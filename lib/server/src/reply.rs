@@ -35,6 +35,13 @@ pub enum Reply {
     Double(f64),
     /// The digits of a floating-point number: a double in RESP3, a bulk string in RESP2.
     Digits(String),
+    /// A boolean that a script produced: 1 or 0 in RESP2.
+    Bool(bool),
+    /// The digits of a large integer that a script produced: a big number in RESP3, a bulk string in RESP2.
+    Large(Vec<u8>),
+    /// The three letters of a format, and a text, which a script produced: a verbatim string in RESP3, a bulk string in
+    /// RESP2.
+    Verbatim([u8; 3], Vec<u8>),
     /// Answers in order.
     Array(Vec<Reply>),
     /// Keys and values, alternating: a map in RESP3, an array in RESP2.
@@ -145,7 +152,7 @@ impl Reply {
     /// Returns the approximate size of the answer in memory, in bytes.
     pub fn weight(&self) -> usize {
         let beside = match self {
-            Self::Bulk(bytes) | Self::Line(bytes) => bytes.len(),
+            Self::Bulk(bytes) | Self::Line(bytes) | Self::Large(bytes) | Self::Verbatim(_, bytes) => bytes.len(),
             Self::Text(text) | Self::Digits(text) => text.len(),
             Self::Bulks(_, all) => all.encoded().len(),
             Self::Array(all)
@@ -211,11 +218,13 @@ impl Reply {
                 }
                 out.extend_from_slice(all.encoded());
             }
-            Self::Text(text) if three => {
-                header(b'=', text.len() as i64 + 4, out);
-                out.extend_from_slice(b"txt:");
-                line_end(text.as_bytes(), out);
-            }
+            Self::Text(text) if three => verbatim(b"txt", text.as_bytes(), out),
+            Self::Verbatim(format, text) if three => verbatim(format, text, out),
+            Self::Verbatim(_, text) => bulk(text, out),
+            Self::Bool(is) if three => out.extend_from_slice(if *is { b"#t\r\n" } else { b"#f\r\n" }),
+            Self::Bool(is) => header(b':', (*is).into(), out),
+            Self::Large(digits) if three => line(b'(', digits, out),
+            Self::Large(digits) => bulk(digits, out),
             Self::Text(text) => bulk(text.as_bytes(), out),
             Self::Error(fault) => line(b'-', fault.0.as_bytes(), out),
         }
@@ -246,6 +255,13 @@ fn header(sign: u8, number: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
+fn verbatim(format: &[u8; 3], text: &[u8], out: &mut Vec<u8>) {
+    header(b'=', text.len() as i64 + 4, out);
+    out.extend_from_slice(format);
+    out.push(b':');
+    line_end(text, out);
+}
+
 fn bulk(bytes: &[u8], out: &mut Vec<u8>) {
     header(b'$', bytes.len() as i64, out);
     line_end(bytes, out);
@@ -254,6 +270,15 @@ fn bulk(bytes: &[u8], out: &mut Vec<u8>) {
 fn many(sign: u8, count: usize, all: &[Reply], protocol: Protocol, out: &mut Vec<u8>) {
     header(sign, count as i64, out);
     all.iter().for_each(|one| one.encode(protocol, out));
+}
+
+/// Returns a text as a log shows it: at most `most` of its bytes, with a note of how much is missing.
+pub fn cut(text: &[u8], most: usize) -> Vec<u8> {
+    let mut shown = text[..text.len().min(most)].to_vec();
+    if text.len() > most {
+        shown.extend_from_slice(format!("... ({} more bytes)", text.len() - most).as_bytes());
+    }
+    shown
 }
 
 /// Appends a number's decimal digits.

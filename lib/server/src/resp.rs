@@ -17,7 +17,7 @@ const OF_STRANGERS: (i64, i64) = (10, 16 << 10);
 pub const LONGEST_BULK: i64 = 512 << 20;
 /// The maximum size of a request in bytes: all arguments and their offsets. Offsets are counted because those of very many
 /// empty arguments would take gigabytes. The limit lets an offset in [`Args`] fit in 32 bits.
-const LONGEST_REQUEST: usize = 1 << 30;
+pub const LONGEST_REQUEST: usize = 1 << 30;
 
 /// The error for a malformed request. The connection is closed after the error is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl Parser {
                         return Err(Malformed::new("unauthenticated bulk length"));
                     }
                     let length = length as usize;
-                    if self.args.bytes() + self.args.len() * size_of::<u32>() + length > LONGEST_REQUEST {
+                    if self.args.memory() + length > LONGEST_REQUEST {
                         return Err(Malformed::new("too long a request"));
                     }
                     at += next;

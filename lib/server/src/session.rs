@@ -4,6 +4,8 @@
 //! ([`Session::answer`]). Commands that need the server (its clients, settings or channels) are returned as
 //! [`Step::Server`].
 
+use std::collections::BTreeMap;
+
 use archipelago_platform::sync::Arc;
 
 use crate::acl::check::{runs_lua, runs_script};
@@ -16,6 +18,7 @@ use crate::family::{parse, streams};
 use crate::log;
 use crate::operation::{Call, Read, Watched, Write, wish};
 use crate::reply::{Fault, Protocol, Reply, fault};
+use crate::resp::LONGEST_REQUEST;
 
 /// The next step for a request.
 #[derive(Debug)]
@@ -45,9 +48,11 @@ pub struct Moment {
 }
 
 /// The commands queued since `MULTI`.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Queue {
     calls: Vec<Call>,
+    /// How many bytes of memory further commands may take: together as many as one request.
+    room: usize,
     /// Whether a command was refused. If so, `EXEC` will be refused.
     refused: bool,
     /// The database that the next command will use.
@@ -62,7 +67,8 @@ pub struct Session {
     /// The client's protocol.
     pub protocol: Protocol,
     queue: Option<Queue>,
-    watched: Vec<Watched>,
+    /// The watched keys of each database, with the operations since which they are watched.
+    watched: BTreeMap<u32, BTreeMap<Vec<u8>, u64>>,
     /// The database and the keys of a `WATCH` that is not answered yet.
     watching: Option<(u32, Vec<Vec<u8>>)>,
     /// Whether commands that need memory are refused.
@@ -118,6 +124,12 @@ fn unknown(args: &Args) -> Fault {
     }
     let name = shown(&args[0], 128);
     Fault::made(format!("ERR unknown command '{name}', with args beginning with: {beginning}"))
+}
+
+impl Queue {
+    fn new(db: u32) -> Self {
+        Self { calls: Vec::new(), room: LONGEST_REQUEST, refused: false, db }
+    }
 }
 
 impl Session {
@@ -213,6 +225,12 @@ impl Session {
         }
         let call = self.call(command, args, moment);
         let queue = self.queue.as_mut().expect("it was looked at");
+        // As in Redis, queued commands count as a part of what the client has sent and the server has not carried out.
+        let Some(room) = queue.room.checked_sub(size_of::<Call>() + call.args.memory()) else {
+            self.queue = None;
+            return Step::Close(Reply::Error(Fault::new("ERR the commands of the transaction are too long")));
+        };
+        queue.room = room;
         queue.db = selected(&call).unwrap_or(queue.db);
         queue.calls.push(call);
         Step::Reply(Reply::Status("QUEUED"))
@@ -233,7 +251,7 @@ impl Session {
             }),
             "quit" => Step::Close(Reply::OK),
             "multi" => {
-                self.queue = Some(Queue { db: self.db, ..Queue::default() });
+                self.queue = Some(Queue::new(self.db));
                 Step::Reply(Reply::OK)
             }
             "discard" => match self.queue.take() {
@@ -245,7 +263,9 @@ impl Session {
                 // As in Redis, a key that is watched already is watched since then. An entry for each `WATCH` would need memory
                 // without a limit.
                 let mut keys: Vec<Vec<u8>> = args.from(1).map(<[u8]>::to_vec).collect();
-                keys.retain(|key| !self.watched.iter().any(|known| known.db == self.db && known.key == *key));
+                if let Some(known) = self.watched.get(&self.db) {
+                    keys.retain(|key| !known.contains_key(key));
+                }
                 keys.sort();
                 keys.dedup();
                 if keys.is_empty() {
@@ -274,14 +294,19 @@ impl Session {
 
     /// Releases the watched keys: at `UNWATCH`, and when the connection ends.
     pub fn unwatch(&mut self) -> Step {
-        match core::mem::take(&mut self.watched) {
+        match self.take_watched() {
             watched if watched.is_empty() => Step::Reply(Reply::OK),
             watched => Step::Write(Write::Unwatch { watched }),
         }
     }
 
+    fn take_watched(&mut self) -> Vec<Watched> {
+        let all = core::mem::take(&mut self.watched).into_iter();
+        all.flat_map(|(db, keys)| keys.into_iter().map(move |(key, since)| Watched { db, key, since })).collect()
+    }
+
     fn exec(&mut self, moment: Moment) -> Step {
-        let Some(Queue { calls, refused, db }) = self.queue.take() else {
+        let Some(Queue { calls, refused, db, .. }) = self.queue.take() else {
             return Step::Reply(Reply::Error(Fault::new("ERR EXEC without MULTI")));
         };
         let end = match () {
@@ -297,7 +322,7 @@ impl Session {
 
     /// Ends a transaction: carries it out or discards it.
     fn conclude(&mut self, mut calls: Vec<Call>, end: Result<u32, Fault>, moment: Moment) -> Step {
-        let watched = core::mem::take(&mut self.watched);
+        let watched = self.take_watched();
         if end.is_err() {
             // An empty transaction releases the watched keys.
             calls.clear();
@@ -327,7 +352,7 @@ impl Session {
             (Write::Watch { .. }, Reply::Int(since)) => {
                 let (db, keys) = self.watching.take().unwrap_or_default();
                 let since = *since as u64;
-                self.watched.extend(keys.into_iter().map(|key| Watched { db, key, since }));
+                self.watched.entry(db).or_default().extend(keys.into_iter().map(|key| (key, since)));
                 Reply::OK
             }
             (Write::Exec { .. }, _) => match (self.ends.take(), reply) {
@@ -357,15 +382,47 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_queue_of_commands_is_bounded() {
+        let mut session = Session::default();
+        let accept = |session: &mut Session, words: &str| session.accept(words.split(' ').collect(), Moment::default());
+        let long = format!("SET a {}", "v".repeat(100_000));
+        accept(&mut session, "MULTI");
+        assert_eq!(session.queue.as_ref().unwrap().room, 1 << 30);
+        session.queue.as_mut().unwrap().room = 1_000_000;
+        for _ in 0..9 {
+            assert!(matches!(accept(&mut session, &long), Step::Reply(Reply::Status("QUEUED"))));
+        }
+        let mut short = 0;
+        while let Step::Reply(Reply::Status("QUEUED")) = accept(&mut session, "GET a") {
+            short += 1;
+        }
+        assert!((100..2_000).contains(&short), "{short} short commands take 100 kB");
+        assert!(session.queued().is_none(), "the commands need no memory any more");
+        accept(&mut session, "MULTI");
+        assert!(matches!(accept(&mut session, &long), Step::Reply(Reply::Status("QUEUED"))));
+        session.queue.as_mut().unwrap().room = 100;
+        assert!(matches!(accept(&mut session, "GET a"), Step::Close(Reply::Error(_))));
+    }
+
+    #[test]
     fn a_key_is_watched_once() {
         let mut session = Session::default();
         let accept = |session: &mut Session, words: &str| session.accept(words.split(' ').collect(), Moment::default());
         let Step::Write(watch) = accept(&mut session, "WATCH a b a") else { panic!("it is an operation") };
         let mut outcome = Outcome { reply: Reply::Int(1), effects: None };
         assert_eq!(session.answer(&watch, &mut outcome), Reply::OK);
-        assert_eq!(session.watched.len(), 2);
+        assert_eq!(session.watched[&0].len(), 2);
         assert!(matches!(accept(&mut session, "WATCH b a"), Step::Reply(Reply::Status("OK"))));
         let Step::Write(Write::Watch { keys, .. }) = accept(&mut session, "WATCH a c") else { panic!("c is new") };
         assert_eq!(keys, [b"c"]);
+        session.watching = None;
+        session.db = 1;
+        let Step::Write(watch) = accept(&mut session, "WATCH a") else { panic!("it is another key") };
+        outcome.reply = Reply::Int(2);
+        session.answer(&watch, &mut outcome);
+        let Step::Write(Write::Unwatch { watched }) = session.unwatch() else { panic!("keys are watched") };
+        let known: Vec<_> = watched.iter().map(|it| (it.db, &*it.key, it.since)).collect();
+        assert_eq!(known, [(0, &b"a"[..], 1), (0, b"b", 1), (1, b"a", 2)]);
+        assert!(matches!(session.unwatch(), Step::Reply(_)));
     }
 }

@@ -185,7 +185,10 @@ impl Selector {
             self.note(name.to_owned(), allow);
             return Ok(());
         };
-        if part.contains(&b'|') && units.len() > 1 {
+        // The subcommands of two commands are known since November 2026 only. Files and logs of earlier versions may
+        // allow these commands with any word.
+        let known = units.len() > 1 && !matches!(name, "cluster" | "module");
+        if part.contains(&b'|') && known {
             return Err(DEEP);
         }
         if let Some(unit) = units::part(name, part) {
@@ -194,7 +197,7 @@ impl Selector {
             return Ok(());
         }
         // A command with subcommands cannot be allowed with a word that is not the name of a subcommand.
-        if part.is_empty() || units.len() > 1 || !allow {
+        if part.is_empty() || known || !allow {
             return Err(if part.is_empty() { SYNTAX } else { UNKNOWN });
         }
         let word = core::str::from_utf8(part).ok().filter(|_| super::is_name(part)).ok_or(SYNTAX)?.to_ascii_lowercase();
@@ -295,6 +298,11 @@ mod tests {
         b"+config",
         b"-config",
         b"+select|1",
+        b"+cluster|info",
+        b"-cluster|info",
+        b"+cluster|earlier",
+        b"-cluster",
+        b"-@dangerous",
         b"+select|a b",
         b"+select|\xff",
         b"+get|)",
@@ -311,6 +319,22 @@ mod tests {
         b"&d)",
         b"& e",
     ];
+
+    #[test]
+    fn subcommands_of_a_cluster_are_allowed_one_by_one() {
+        let allows = |rules: &[u8], request: &str| {
+            let args: crate::args::Args = request.split(' ').collect();
+            let unit = units::asked(crate::command::find(&args[0]).unwrap(), &args).unwrap();
+            Selector::read(rules).unwrap().allows(unit)
+        };
+        assert!(allows(b"+cluster|info", "CLUSTER INFO") && !allows(b"+cluster|info", "CLUSTER NODES"));
+        assert!(allows(b"+@all -cluster|info", "CLUSTER NODES") && !allows(b"+@all -cluster|info", "CLUSTER INFO"));
+        assert!(allows(b"+@all -@dangerous", "CLUSTER INFO") && !allows(b"+@all -@dangerous", "CLUSTER RESET"));
+        assert!(allows(b"+module|list", "MODULE LIST") && !allows(b"+module|list", "MODULE LOAD"));
+        assert_eq!(Selector::read(b"-cluster|what"), Err(UNKNOWN));
+        assert!(Selector::read(b"+cluster|what").is_ok_and(|read| read.allows_first("cluster", b"what")));
+        assert_eq!(Selector::read(b"+config|what"), Err(UNKNOWN));
+    }
 
     /// The log stores rights as lines. A line that cannot be parsed would make the log unreadable.
     #[test]

@@ -1,50 +1,12 @@
-//! Units: the smallest sets of requests that a rule can allow. A command without subcommands is one unit. If a command has
-//! subcommands, each listed subcommand is one unit. One more unit is the command with any other subcommand: it is allowed
-//! only if the whole command is.
+//! Units: the smallest sets of requests that a rule can allow. A command without subcommands is one unit. If a command
+//! has subcommands, each subcommand in the catalog is one unit. One more unit is the command with any other subcommand:
+//! it is allowed only if the whole command is.
 
 use archipelago_platform::sync::LazyLock;
 use std::collections::HashMap;
 
 use crate::args::Args;
-use crate::command::{self, Command, category, flag};
-use category::{ADMIN, CONNECTION, DANGEROUS, PUBSUB, READ, SCRIPTING, SLOW, STREAM, WRITE};
-
-/// The categories of subcommands for administrators.
-const FOR_ADMINS: u32 = ADMIN | DANGEROUS | SLOW;
-/// The categories of subcommands of `CLIENT` for administrators.
-const CLIENTS: u32 = FOR_ADMINS | CONNECTION;
-/// The categories of the other subcommands that concern the connection.
-const CONNECTED: u32 = CONNECTION | SLOW;
-
-/// Commands with subcommands: name, categories, and the subcommands of these categories.
-#[rustfmt::skip]
-const PARTS: &[(&str, u32, &[&str])] = &[
-    ("acl", SLOW, &["cat", "genpass", "help", "whoami"]),
-    ("acl", FOR_ADMINS, &["deluser", "dryrun", "getuser", "list", "load", "log", "save", "setuser", "users"]),
-    ("client", CONNECTED, &["caching", "getname", "getredir", "help", "id", "info", "no-touch", "reply", "setinfo", "setname", "tracking", "trackinginfo"]),
-    ("client", CLIENTS, &["kill", "list", "no-evict", "pause", "unblock", "unpause"]),
-    ("command", CONNECTED, &["count", "docs", "getkeys", "getkeysandflags", "help", "info", "list"]),
-    ("config", FOR_ADMINS, &["get", "resetstat", "rewrite", "set"]),
-    ("config", SLOW, &["help"]),
-    ("function", SLOW | SCRIPTING, &["dump", "help", "list", "stats"]),
-    ("function", SLOW | SCRIPTING | WRITE, &["delete", "flush", "load", "restore"]),
-    ("function", SLOW | SCRIPTING, &["kill"]),
-    ("latency", FOR_ADMINS, &["doctor", "graph", "histogram", "history", "latest", "reset"]),
-    ("latency", SLOW, &["help"]),
-    ("memory", SLOW, &["doctor", "help", "malloc-stats", "purge", "stats"]),
-    ("memory", SLOW | READ, &["usage"]),
-    ("object", SLOW | READ | category::KEYSPACE, &["encoding", "freq", "idletime", "refcount"]),
-    ("object", SLOW | category::KEYSPACE, &["help"]),
-    ("pubsub", SLOW | PUBSUB, &["channels", "numpat", "numsub", "shardchannels", "shardnumsub"]),
-    ("pubsub", SLOW, &["help"]),
-    ("script", SLOW | SCRIPTING, &["debug", "exists", "flush", "help", "kill", "load"]),
-    ("slowlog", FOR_ADMINS, &["get", "len", "reset"]),
-    ("slowlog", SLOW, &["help"]),
-    ("xgroup", SLOW | STREAM | WRITE, &["create", "createconsumer", "delconsumer", "destroy", "setid"]),
-    ("xgroup", SLOW | STREAM, &["help"]),
-    ("xinfo", SLOW | STREAM | READ, &["consumers", "groups", "stream"]),
-    ("xinfo", SLOW | STREAM, &["help"]),
-];
+use crate::command::{self, Command, catalog, category, flag};
 
 /// A unit that a rule can allow.
 pub struct Unit {
@@ -59,11 +21,9 @@ pub struct Unit {
 static UNITS: LazyLock<Vec<Unit>> = LazyLock::new(|| {
     let mut units = Vec::new();
     for command in command::all().filter(|command| !command.has(flag::INTERNAL)) {
-        let parts = PARTS.iter().filter(|(name, ..)| *name == command.name);
         units.push(Unit { command: command.name, part: None, categories: command.categories });
-        for (name, categories, parts) in parts {
-            units.extend(parts.iter().map(|part| Unit { command: name, part: Some(part), categories: *categories }));
-        }
+        let parts = catalog::of(command).iter().filter(|row| row.part().is_some());
+        units.extend(parts.map(|row| Unit { command: command.name, part: row.part(), categories: row.bits() }));
     }
     units
 });

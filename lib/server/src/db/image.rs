@@ -14,7 +14,6 @@ use super::list::{End, List};
 use super::pack::Pack;
 use super::set::Set;
 use super::stream::{Group, Id, Pending, Stream};
-use super::stream_node::Node;
 use super::table::{Hashing, Keyed};
 use super::value::{Container, Entry, Value};
 use super::zset::Zset;
@@ -177,7 +176,7 @@ fn id(input: &mut Input<'_>) -> Option<Id> {
 }
 
 fn put_stream(stream: &Stream, out: &mut Vec<u8>) {
-    let Stream { nodes, last, deleted, added, groups, .. } = stream;
+    let Stream { nodes, last, deleted, added, .. } = stream;
     // The nodes are encoded one by one, because approximate trimming ("about") removes whole nodes.
     put_count(STREAM, nodes.len(), out);
     for (master, node) in nodes {
@@ -187,8 +186,8 @@ fn put_stream(stream: &Stream, out: &mut Vec<u8>) {
     put_id(*last, out);
     put_id(*deleted, out);
     put_number(*added, out);
-    put_number(groups.len() as u64, out);
-    for (name, Group { last, read, pending, consumers }) in groups {
+    put_number(stream.groups().len() as u64, out);
+    for (name, Group { last, read, pending, consumers, .. }) in stream.groups() {
         put_bytes(name, out);
         put_id(*last, out);
         put_number(u64::from(read.is_some()), out);
@@ -209,19 +208,18 @@ fn put_stream(stream: &Stream, out: &mut Vec<u8>) {
 }
 
 fn stream(input: &mut Input<'_>) -> Option<Stream> {
-    let mut stream = Stream::default();
-    for _ in 0..input.number()? {
-        let master = id(input)?;
-        stream.adopt(master, Node::load(master, input.bytes()?)?).then_some(())?;
+    let nodes = input.many(|input| Some((id(input)?, input.bytes()?)))?;
+    let mut stream = Stream::of_nodes(nodes.into_iter())?;
+    (stream.last, stream.deleted, stream.added) = (stream.last.max(id(input)?), id(input)?, input.number()?);
+    for (name, group) in input.many(|input| Some((input.bytes()?.to_vec(), group(input)?)))? {
+        stream.add_group(name, group);
     }
-    (stream.last, stream.deleted, stream.added) = (id(input)?, id(input)?, input.number()?);
-    stream.groups = input.many(|input| Some((input.bytes()?.to_vec(), group(input)?)))?.into_iter().collect();
     Some(stream)
 }
 
 fn group(input: &mut Input<'_>) -> Option<Group> {
     let (last, known, read) = (id(input)?, input.number()? != 0, input.number()?);
-    let mut group = Group { last, read: known.then_some(read), ..Group::default() };
+    let mut group = Group::new(last, known.then_some(read));
     let pending = input.many(|input| Some((id(input)?, input.bytes()?.to_vec(), input.number()?, input.number()?)))?;
     for (name, seen) in input.many(|input| Some((input.bytes()?.to_vec(), input.number()?)))? {
         group.seen(&name, seen);

@@ -9,6 +9,15 @@ type Pack = super::pack::Pack<true>;
 /// may exceed it.) Allocators have blocks of this size, so that a full pack wastes nothing.
 const FULL: usize = 8 << 10;
 
+/// Counts packs that were walked over or may have been moved.
+#[cfg(test)]
+fn steps(number: usize) {
+    tests::STEPS.set(tests::STEPS.get() + number);
+}
+
+#[cfg(not(test))]
+fn steps(_: usize) {}
+
 /// A list.
 ///
 /// # Invariant
@@ -91,6 +100,7 @@ impl List {
         }
         if index < self.len / 2 {
             for (at, pack) in self.packs.iter().enumerate() {
+                steps(1);
                 if index < pack.len() {
                     return Some((at, index));
                 }
@@ -99,6 +109,7 @@ impl List {
         }
         let mut behind = self.len - index;
         for (at, pack) in self.packs.iter().enumerate().rev() {
+            steps(1);
             if behind <= pack.len() {
                 return Some((at, pack.len() - behind));
             }
@@ -147,24 +158,60 @@ impl List {
         pack.insert(pack.offset(inner), element);
     }
 
-    /// Removes `count` elements, the first of them at `index`. They must exist.
+    /// Removes `count` elements, the first of them at `index`. They must exist. Takes time in proportion to the number
+    /// of packs and the bytes of two of them.
     pub fn remove(&mut self, index: usize, mut count: usize) {
         let Some((mut at, mut inner)) = self.locate(index) else { return };
+        // The packs of which all elements go are adjacent. They are removed at once, since each removal in the middle
+        // moves the packs beside it.
+        let mut emptied = at..at;
         while count > 0 {
             let pack = &mut self.packs[at];
             let here = count.min(pack.len() - inner);
             let before = pack.size();
-            pack.remove(pack.offset(inner), here);
-            self.size -= before - pack.size();
+            if here == pack.len() {
+                self.size -= before;
+                emptied = if emptied.is_empty() { at..at + 1 } else { emptied.start..at + 1 };
+            } else {
+                pack.remove(pack.offset(inner), here);
+                self.size -= before - pack.size();
+            }
             self.len -= here;
             count -= here;
-            if self.packs[at].is_empty() {
-                _ = self.packs.remove(at)
-            } else {
-                at += 1
-            }
-            inner = 0;
+            (at, inner) = (at + 1, 0);
         }
+        if !emptied.is_empty() {
+            steps(self.packs.len());
+            self.packs.drain(emptied);
+        }
+    }
+
+    /// Removes elements that equal `element`, at most `most` of them, and those that are nearest to an end. Returns
+    /// their number. Takes time in proportion to the list's bytes, however many elements are removed.
+    pub fn remove_equal(&mut self, element: &[u8], end: End, most: usize) -> usize {
+        let mut left = most;
+        let strip = |pack: &mut Pack| {
+            let equal = if left > 0 { pack.iter().filter(|(_, item)| *item == element).count() } else { 0 };
+            let go = equal.min(left);
+            if go > 0 {
+                let kept = if end == End::Left { go..equal } else { 0..equal - go };
+                let mut met = 0..equal;
+                pack.retain(|item| *item != *element || met.next().is_some_and(|number| kept.contains(&number)));
+                left -= go;
+            }
+        };
+        match end {
+            End::Left => self.packs.iter_mut().for_each(strip),
+            End::Right => self.packs.iter_mut().rev().for_each(strip),
+        }
+        let removed = most - left;
+        if removed > 0 {
+            steps(self.packs.len());
+            self.packs.retain(|pack| !pack.is_empty());
+            self.len -= removed;
+            self.size -= removed * Pack::cost(element);
+        }
+        removed
     }
 
     /// Returns the elements from `index` on.
@@ -197,8 +244,43 @@ impl List {
 
 #[cfg(test)]
 mod tests {
+    use core::cell::Cell;
+
     use super::*;
     use crate::db::Random;
+
+    thread_local! {
+        /// See [`steps`].
+        pub(super) static STEPS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    #[test]
+    fn removals_take_time_in_proportion_to_the_packs() {
+        let mut full = List::default();
+        for number in 0..400_000 {
+            full.push(End::Right, if number < 200_000 || number % 4 == 0 { b"a of ten b" } else { b"b of ten b" });
+        }
+        let packs = full.packs.len();
+        assert!(packs > 300, "{packs}");
+        let count = |what: &str, change: &mut dyn FnMut(&mut List) -> usize, expected| {
+            let mut list = full.clone();
+            STEPS.set(0);
+            assert_eq!(change(&mut list), expected, "{what}");
+            assert_eq!(list.size(), list.packs.iter().map(Pack::size).sum::<usize>());
+            assert_eq!(list.len(), list.iter().count());
+            assert!(list.packs.iter().all(|pack| !pack.is_empty()));
+            let steps = STEPS.get();
+            assert!(steps <= 3 * packs, "{what}: {steps} steps for {packs} packs");
+        };
+        count("all", &mut |list| list.remove_equal(b"a of ten b", End::Left, usize::MAX), 250_000);
+        count("some", &mut |list| list.remove_equal(b"a of ten b", End::Right, 249_000), 249_000);
+        count("none", &mut |list| list.remove_equal(b"c", End::Right, 9), 0);
+        let mut cut = |list: &mut List| {
+            list.remove(1_000, 398_000);
+            list.len()
+        };
+        count("the middle", &mut cut, 2_000);
+    }
 
     #[test]
     fn is_a_sequence() {
@@ -206,18 +288,29 @@ mod tests {
         for step in 0..20_000 {
             let element = vec![step as u8; [0, 3, 200, 3_000][random.below(4)]];
             let at = random.below(model.len() + 1);
-            match random.below(7) {
+            match random.below(8) {
                 0 => (list.push(End::Left, &element), model.push_front(element)).0,
                 1 => (list.push(End::Right, &element), model.push_back(element)).0,
                 2 => (list.insert(at, &element), model.insert(at, element)).0,
                 3 => assert_eq!(list.pop(End::Left), model.pop_front()),
                 4 => assert_eq!(list.pop(End::Right), model.pop_back()),
+                7 => {
+                    let (end, most) = ([End::Left, End::Right][random.below(2)], random.below(4));
+                    let victim = model.get(at).cloned().unwrap_or(element);
+                    let mut places: Vec<usize> = (0..model.len()).filter(|at| model[*at] == victim).collect();
+                    match end {
+                        End::Left => places.truncate(most),
+                        End::Right => _ = places.drain(..places.len().saturating_sub(most)),
+                    }
+                    places.iter().rev().for_each(|at| _ = model.remove(*at));
+                    assert_eq!(list.remove_equal(&victim, end, most), places.len());
+                }
                 5 if at < model.len() => {
                     list.set(at, &element);
                     model[at] = element;
                 }
                 _ => {
-                    let count = random.below(model.len() - at + 1).min(4);
+                    let count = random.below(model.len() - at + 1).min([4, 40][step % 2]);
                     list.remove(at, count);
                     model.drain(at..at + count);
                 }

@@ -150,6 +150,9 @@ mod tests {
         }
         assert!(db.used() > 0);
         for entry in db.spaces.iter().flat_map(|space| space.keys.iter()) {
+            if let Value::Stream(stream) = &entry.value {
+                stream.check_sums();
+            }
             let mut bytes = Vec::new();
             image::put_entry(0, entry, &mut bytes);
             let (_, read) = image::entry(&mut Input(&bytes), db.hashing).unwrap();

@@ -196,6 +196,22 @@ impl<const BACKWARD: bool> Pack<BACKWARD> {
         }
     }
 
+    /// Removes the items for which `stays` returns `false`. `stays` is called once for each item, in order. Takes time
+    /// in proportion to the pack's bytes.
+    pub fn retain(&mut self, mut stays: impl FnMut(&[u8]) -> bool) {
+        let mut kept = Self::default();
+        let mut offset = self.first();
+        while offset < self.end() {
+            let (item, next) = self.at(offset);
+            if stays(item) {
+                kept.bytes.extend_from_slice(&self.bytes[offset..next]);
+                kept.len += 1;
+            }
+            offset = next;
+        }
+        *self = kept;
+    }
+
     /// Replaces the item at `offset`.
     pub fn replace(&mut self, offset: Offset, item: &[u8]) {
         let (old, next) = self.at(offset);

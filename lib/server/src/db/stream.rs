@@ -5,12 +5,17 @@
 //! division into nodes affects answers.
 //!
 //! # Invariants
-//! - The key of a node in the tree is the identifier of the entry for which the node was made. All entries of a node
-//!   have smaller identifiers than the next node's key.
+//! - The key of a node in the tree is the identifier of the entry for which the node was made. All live entries of a
+//!   node are in order, none precedes the node's key, and all have smaller identifiers than the next node's key.
+//!   Deleted entries may have any identifiers: after `XSETID` to a smaller identifier, new entries have smaller
+//!   identifiers than deleted entries before them.
+//! - A node without live entries precedes all nodes with live entries.
 //! - `len` is the number of entries that are not deleted, summed over all nodes.
+//! - `stored` and `grouped` are the sums of the nodes' and groups' sizes.
 //! - An entry is in `Group::pending` with a consumer if and only if the entry is in this consumer's `pending`.
 
 use core::fmt;
+use core::ops::{Deref, DerefMut};
 use std::collections::{BTreeMap, BTreeSet};
 
 use archipelago_platform::sync::Arc;
@@ -22,6 +27,19 @@ use super::stream_node::Node;
 pub const NODE_ENTRIES: u32 = 100;
 /// The size of a node in bytes at which another node is begun.
 pub const NODE_BYTES: usize = 4096;
+
+#[cfg(test)]
+std::thread_local! {
+    /// How often this thread has looked a stream's first entry up.
+    pub(crate) static FIRSTS: core::cell::Cell<u64> = const { core::cell::Cell::new(0) };
+}
+
+/// Bytes of a node in the tree, in addition to its entries.
+const NODE_COST: usize = 64;
+/// Bytes of a group and of a consumer, in addition to their names, and of a pending entry, which is in two trees.
+const GROUP_COST: usize = 128;
+const CONSUMER_COST: usize = 64;
+const PENDING_COST: usize = 76;
 
 /// The identifier of an entry: milliseconds since 1970 and a sequence number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,9 +117,21 @@ pub struct Group {
     pub pending: BTreeMap<Id, Pending>,
     /// The consumers by name.
     pub consumers: BTreeMap<Arc<[u8]>, Consumer>,
+    /// The length of all consumers' names together.
+    names: usize,
 }
 
 impl Group {
+    /// Returns a group without consumers.
+    pub fn new(last: Id, read: Option<u64>) -> Self {
+        Self { last, read, ..Self::default() }
+    }
+
+    /// Returns the approximate size of the group in bytes. O(1).
+    fn size(&self) -> usize {
+        GROUP_COST + self.names + self.consumers.len() * CONSUMER_COST + self.pending.len() * PENDING_COST
+    }
+
     /// Records that a consumer is active at time `now`. Creates the consumer if it does not exist. Returns its name,
     /// and whether it is new.
     pub fn seen(&mut self, name: &[u8], now: u64) -> (Arc<[u8]>, bool) {
@@ -111,6 +141,7 @@ impl Group {
             return (name, false);
         }
         let name: Arc<[u8]> = name.into();
+        self.names += name.len();
         self.consumers.insert(name.clone(), Consumer { seen: now, pending: BTreeSet::new() });
         (name, true)
     }
@@ -134,8 +165,36 @@ impl Group {
     /// Removes a consumer and its pending entries. Returns how many entries were pending.
     pub fn dismiss(&mut self, name: &[u8]) -> usize {
         let Some(consumer) = self.consumers.remove(name) else { return 0 };
+        self.names -= name.len();
         consumer.pending.iter().for_each(|id| _ = self.pending.remove(id));
         consumer.pending.len()
+    }
+}
+
+/// A group of a stream, to be changed. On drop, the stream counts the difference of sizes.
+pub struct Changed<'s> {
+    group: &'s mut Group,
+    grouped: &'s mut usize,
+    before: usize,
+}
+
+impl Deref for Changed<'_> {
+    type Target = Group;
+
+    fn deref(&self) -> &Group {
+        self.group
+    }
+}
+
+impl DerefMut for Changed<'_> {
+    fn deref_mut(&mut self) -> &mut Group {
+        self.group
+    }
+}
+
+impl Drop for Changed<'_> {
+    fn drop(&mut self) {
+        *self.grouped = *self.grouped + self.group.size() - self.before;
     }
 }
 
@@ -159,22 +218,53 @@ pub struct Trim {
     pub limit: u64,
 }
 
+fn weight(node: &Node) -> usize {
+    node.size() + NODE_COST
+}
+
 /// A stream.
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
     pub(crate) nodes: BTreeMap<Id, Node>,
     len: u64,
+    stored: usize,
+    grouped: usize,
     /// The largest identifier that the stream ever had, or the identifier that `XSETID` has set since.
     pub last: Id,
     /// The largest identifier that was deleted.
     pub deleted: Id,
     /// How many entries were ever added.
     pub added: u64,
-    /// The groups by name.
-    pub groups: BTreeMap<Vec<u8>, Group>,
+    groups: BTreeMap<Vec<u8>, Group>,
 }
 
 impl Stream {
+    /// Returns the groups by name.
+    pub fn groups(&self) -> &BTreeMap<Vec<u8>, Group> {
+        &self.groups
+    }
+
+    /// Returns a group to be changed.
+    pub fn group(&mut self, name: &[u8]) -> Option<Changed<'_>> {
+        let group = self.groups.get_mut(name)?;
+        Some(Changed { before: group.size(), group, grouped: &mut self.grouped })
+    }
+
+    /// Adds a group. Returns the group that had this name before.
+    pub fn add_group(&mut self, name: Vec<u8>, group: Group) -> Option<Group> {
+        let before = self.remove_group(&name);
+        self.grouped += name.len() + group.size();
+        self.groups.insert(name, group);
+        before
+    }
+
+    /// Removes a group.
+    pub fn remove_group(&mut self, name: &[u8]) -> Option<Group> {
+        let group = self.groups.remove(name)?;
+        self.grouped -= name.len() + group.size();
+        Some(group)
+    }
+
     /// Returns the number of entries.
     pub fn len(&self) -> u64 {
         self.len
@@ -185,8 +275,11 @@ impl Stream {
         self.len == 0
     }
 
-    /// Returns the identifier of the first entry, or 0-0 if the stream is empty.
+    /// Returns the identifier of the first entry, or 0-0 if the stream is empty. Takes the time to decode the deleted
+    /// entries before the first entry, and its fields.
     pub fn first(&self) -> Id {
+        #[cfg(test)]
+        FIRSTS.set(FIRSTS.get() + 1);
         self.entries().next().map_or(Id::MIN, |entry| entry.id)
     }
 
@@ -202,30 +295,75 @@ impl Stream {
 
     /// Appends an entry. Its identifier must be larger than `last`.
     pub fn append<'f>(&mut self, id: Id, fields: impl ExactSizeIterator<Item = &'f [u8]> + Clone) {
+        // After `XSETID` to a smaller identifier, the entry can precede nodes whose entries are all deleted. In such a
+        // node, or behind it, look-ups by the nodes' keys would not find the entry.
+        while let Some((&master, node)) = self.nodes.last_key_value()
+            && node.live() == 0
+            && id <= master
+        {
+            self.remove_node(master);
+        }
         let bytes: usize = fields.clone().map(<[u8]>::len).sum();
         let full = |node: &Node| node.bytes() + bytes >= NODE_BYTES || node.entries() >= NODE_ENTRIES;
         let (master, node) = match self.nodes.last_entry() {
-            Some(last) if !full(last.get()) => (*last.key(), last.into_mut()),
+            Some(last) if !full(last.get()) => {
+                self.stored -= weight(last.get());
+                (*last.key(), last.into_mut())
+            }
             _ => (id, self.nodes.entry(id).or_insert_with(|| Node::new(fields.clone().step_by(2)))),
         };
         node.append(master, id, fields);
+        self.stored += weight(node);
         self.len += 1;
         // Redis, too, wraps a count that a payload of `RESTORE` has set.
         self.added = self.added.wrapping_add(1);
         self.last = id;
     }
 
-    /// Adds a node that was read from a file. Returns whether the node is after all existing nodes.
-    pub(crate) fn adopt(&mut self, master: Id, node: Node) -> bool {
-        let behind = self.end().is_none_or(|end| end < master);
-        self.len += u64::from(node.live());
-        self.nodes.insert(master, node);
-        behind
+    /// Returns a stream of the nodes of a file, each with its master's identifier. `last` is that of the last entry.
+    /// The nodes must be in the order of these identifiers. Returns `None` if a node is malformed, or the nodes' live
+    /// entries overlap.
+    ///
+    /// Redis, and versions of this program before the end of November 2026, put an entry that precedes a node's deleted
+    /// entries into this node, even if it precedes the node's master. Such nodes get their first live entry as master.
+    pub(crate) fn of_nodes<B: AsRef<[u8]>>(saved: impl Iterator<Item = (Id, B)>) -> Option<Self> {
+        let (mut nodes, mut before) = (Vec::new(), None);
+        for (master, bytes) in saved {
+            if before.replace(master).is_some_and(|before| before >= master) {
+                return None;
+            }
+            let (node, edges) = Node::load(master, bytes.as_ref())?;
+            nodes.push(match edges {
+                Some((first, _)) if first < master => (first, node.moved(master, first), edges),
+                _ => (master, node, edges),
+            });
+        }
+        nodes.sort_by_key(|(master, ..)| *master);
+        let (mut stream, mut end) = (Self::default(), None);
+        for (master, node, edges) in nodes {
+            let behind = end.is_none_or(|end| end < master);
+            match edges {
+                Some((_, last)) if behind => end = Some(last),
+                Some(_) => return None,
+                // Nothing is lost with a node that has no live entry.
+                None if !behind => continue,
+                None => {}
+            }
+            stream.len += u64::from(node.live());
+            stream.stored += weight(&node);
+            if let Some(replaced) = stream.nodes.insert(master, node) {
+                stream.stored -= weight(&replaced);
+            }
+        }
+        stream.last = end.unwrap_or_default();
+        Some(stream)
     }
 
-    /// Returns the identifier of the last entry, even if that entry is deleted.
-    pub(crate) fn end(&self) -> Option<Id> {
-        self.nodes.last_key_value().map(|(master, node)| node.last(*master))
+    fn remove_node(&mut self, master: Id) {
+        if let Some(node) = self.nodes.remove(&master) {
+            self.stored -= weight(&node);
+            self.len -= u64::from(node.live());
+        }
     }
 
     /// Returns all entries in order.
@@ -260,19 +398,19 @@ impl Stream {
         if !node.delete(master, id) {
             return false;
         }
-        if node.live() == 0 {
-            self.nodes.remove(&master);
-        }
         self.len -= 1;
+        if node.live() == 0 {
+            self.remove_node(master);
+        }
         self.deleted = self.deleted.max(id);
         true
     }
 
     /// Removes the oldest entries. Returns how many entries were removed. `deleted` does not change, as in Redis.
     pub fn trim(&mut self, trim: Trim) -> u64 {
-        let before = self.len;
-        while let Some(first) = self.nodes.first_entry() {
-            let (master, live) = (*first.key(), u64::from(first.get().live()));
+        let (before, mut from) = (self.len, Some(Id::MIN));
+        while let Some((&master, node)) = from.and_then(|from| self.nodes.range_mut(from..).next()) {
+            let live = u64::from(node.live());
             let removed = before - self.len;
             let enough = matches!(trim.keep, Keep::Newest(most) if self.len <= most);
             if enough || (trim.limit > 0 && removed + live > trim.limit) {
@@ -280,43 +418,48 @@ impl Stream {
             }
             let whole = match trim.keep {
                 Keep::Newest(most) => self.len - live >= most,
-                Keep::From(id) => first.get().last(master) < id,
+                Keep::From(id) => node.last(master) < id,
             };
             if whole {
-                first.remove();
-                self.len -= live;
+                self.remove_node(master);
                 continue;
             }
-            if !trim.about {
-                let (node, len) = (first.into_mut(), &mut self.len);
-                node.delete_while(master, |id| {
-                    let go = match trim.keep {
-                        Keep::Newest(most) => *len > most,
-                        Keep::From(from) => id < from,
-                    };
-                    *len -= u64::from(go);
-                    go
-                });
+            if trim.about {
+                break;
             }
-            break;
+            let len = &mut self.len;
+            node.delete_while(master, |id| {
+                let go = match trim.keep {
+                    Keep::Newest(most) => *len > most,
+                    Keep::From(from) => id < from,
+                };
+                *len -= u64::from(go);
+                go
+            });
+            if node.live() > 0 {
+                break;
+            }
+            // The node remains because of a deleted entry. The next node's entries may precede this entry.
+            from = master.next();
         }
         before - self.len
     }
 
-    /// Returns whether an entry at or after `from` was deleted.
-    pub fn has_holes_from(&self, from: Id) -> bool {
-        self.len > 0 && self.deleted != Id::MIN && self.first() <= self.deleted && from <= self.deleted
+    /// Returns whether an entry at or after `from` was deleted. `first` is the stream's [first](Self::first) entry.
+    /// O(1).
+    pub fn has_holes_from(&self, first: Id, from: Id) -> bool {
+        self.len > 0 && self.deleted != Id::MIN && first <= self.deleted && from <= self.deleted
     }
 
-    /// Returns how many entries up to this identifier were ever added, if this number can be determined.
-    pub fn ordinal(&self, id: Id) -> Option<u64> {
+    /// Returns how many entries up to this identifier were ever added, if this number can be determined. `first` is the
+    /// stream's [first](Self::first) entry. O(1).
+    pub fn ordinal(&self, first: Id, id: Id) -> Option<u64> {
         if self.added == 0 {
             return Some(0);
         }
         if (self.len == 0 && id <= self.last) || id == self.last {
             return Some(self.added);
         }
-        let first = self.first();
         if id > self.last || (self.deleted != Id::MIN && self.deleted >= first) {
             return None;
         }
@@ -329,20 +472,25 @@ impl Stream {
 
     /// Returns the approximate size of the stream in bytes.
     pub fn bytes(&self) -> usize {
-        let nodes: usize = self.nodes.values().map(|node| node.capacity() + 32).sum();
-        let groups = self.groups.iter().map(|(name, group)| {
-            let consumers: usize =
-                group.consumers.iter().map(|(name, consumer)| name.len() + 64 + consumer.pending.len() * 20).sum();
-            name.len() + 128 + group.pending.len() * 56 + consumers
-        });
-        nodes + groups.sum::<usize>()
+        self.nodes.values().map(|node| node.capacity() + 32).sum::<usize>() + self.grouped
     }
 
-    /// Returns the approximate size of the stream in bytes. It is extrapolated from the first node, because all nodes
-    /// have about the same size. O(1).
+    /// Returns the approximate size of the stream in bytes, with its groups. O(1).
     pub fn estimate(&self) -> usize {
-        let first = self.nodes.values().next().map_or(0, |node| node.size() + 64);
-        256 + self.nodes.len() * first
+        256 + self.stored + self.grouped
+    }
+
+    /// Asserts that the running sums equal the sums over all nodes, groups and consumers.
+    #[cfg(test)]
+    pub(crate) fn check_sums(&self) {
+        let groups = self.groups.iter().map(|(name, group)| {
+            let names: usize = group.consumers.keys().map(|name| name.len()).sum();
+            let pending: usize = group.consumers.values().map(|consumer| consumer.pending.len()).sum();
+            name.len() + 128 + names + group.consumers.len() * 64 + pending * 76
+        });
+        assert_eq!(self.grouped, groups.sum::<usize>());
+        assert_eq!(self.stored, self.nodes.values().map(|node| node.size() + 64).sum::<usize>());
+        assert_eq!(self.len, self.entries().count() as u64);
     }
 
     /// Passes to `add` everything of the stream that operations can see.
@@ -410,6 +558,7 @@ mod tests {
                 }
             }
             assert_eq!(stream.len(), model.len() as u64);
+            stream.check_sums();
             if step % 64 == 0 {
                 let (from, to) = (Id(random.below(2_700) as u64, 0), Id(random.below(2_700) as u64, 9));
                 let read = |entry: Entry<'_>| {
@@ -426,6 +575,136 @@ mod tests {
                 );
             }
         }
+    }
+
+    fn of_saved(stream: &Stream) -> Option<Stream> {
+        let read = Stream::of_nodes(stream.nodes.iter().map(|(master, node)| (*master, node.save())))?;
+        Some(Stream { last: stream.last, deleted: stream.deleted, added: stream.added, ..read })
+    }
+
+    fn digest(stream: &Stream) -> Vec<u8> {
+        let mut all = Vec::new();
+        stream.digest(&mut |bytes| all.extend_from_slice(bytes));
+        all
+    }
+
+    #[test]
+    fn entries_precede_deleted_ones_after_the_last_identifier_was_set_back() {
+        let (mut behind, mut nodes) = (0, 0);
+        for seed in 0..30 {
+            let (mut stream, mut model, mut random) = (Stream::default(), BTreeSet::new(), Random(seed));
+            for step in 0..600 {
+                let some = Id(0, 1 + random.below(1 + stream.last.1 as usize) as u64);
+                match random.below(12) {
+                    0..6 => {
+                        let id = Id(0, stream.last.1 + 1 + random.below(3) as u64);
+                        let value = vec![b'v'; [1, 30, 1_500][random.below(3)]];
+                        stream.append(id, [&b"f"[..], &value].into_iter());
+                        model.insert(id);
+                    }
+                    6 => {
+                        let last = model.pop_last();
+                        assert_eq!(stream.delete(last.unwrap_or(some)), last.is_some());
+                    }
+                    7 => assert_eq!(stream.delete(some), model.remove(&some)),
+                    8 => {
+                        let from = Id(0, stream.last.1.saturating_sub(random.below(60) as u64));
+                        let (before, kept) = (model.len(), model.split_off(&from));
+                        model = kept;
+                        let trimmed = stream.trim(Trim { keep: Keep::From(from), about: false, limit: 0 });
+                        assert_eq!(trimmed, (before - model.len()) as u64);
+                    }
+                    9 if random.below(8) == 0 => {
+                        let keep = random.below(30) as u64;
+                        stream.trim(Trim { keep: Keep::Newest(keep), about: false, limit: 0 });
+                        while model.len() as u64 > keep {
+                            model.pop_first();
+                        }
+                    }
+                    // As `XSETID` does.
+                    _ => stream.last = stream.top().unwrap_or(Id(0, random.below(1 + stream.last.1 as usize) as u64)),
+                }
+                stream.check_sums();
+                assert!(stream.entries().map(|entry| entry.id).eq(model.iter().copied()), "seed {seed}, step {step}");
+                if step % 8 == 0 {
+                    let mut all = (0..900).map(|number| Id(0, number));
+                    assert!(all.all(|id| stream.contains(id) == model.contains(&id)), "seed {seed}, step {step}");
+                }
+                assert_eq!(
+                    (stream.first(), stream.top()),
+                    (model.first().copied().unwrap_or_default(), model.last().copied())
+                );
+                let read = of_saved(&stream).expect("what is saved is readable");
+                read.check_sums();
+                assert_eq!(digest(&read), digest(&stream));
+                let dead = |(master, node): (&Id, &Node)| {
+                    node.last(*master) > node.live_entries(*master).last().map_or(Id::MAX, |it| it.id)
+                };
+                behind += stream.nodes.iter().filter(|node| dead(*node)).count();
+                nodes += usize::from(stream.nodes.len() > 2);
+            }
+        }
+        assert!(
+            behind > 1_000 && nodes > 1_000,
+            "{behind} nodes end with a deleted entry, {nodes} streams have three nodes"
+        );
+    }
+
+    /// Earlier versions, and Redis, made such nodes.
+    #[test]
+    fn nodes_whose_entries_precede_the_master_are_read() {
+        let node = |ids: &[u64], dead: &[u64]| {
+            let master = Id(0, ids[0]);
+            let mut node = Node::new([&b"f"[..]].into_iter());
+            ids.iter().for_each(|id| {
+                let name = if id % 2 == 0 { &b"f"[..] } else { b"g" };
+                node.append(master, Id(0, *id), [name, &[b'v'; 300][..*id as usize]].into_iter());
+            });
+            dead.iter().for_each(|id| assert!(node.delete(master, Id(0, *id))));
+            (master, node)
+        };
+        // Entries 10 and 50 were deleted before entries 2 to 5 were added. Their node was full then, so 6 got another.
+        let nodes = [node(&[6], &[]), node(&[7, 8], &[8]), node(&[10, 50], &[10, 50])];
+        let mut late = nodes[2].1.clone();
+        for id in 2..6 {
+            let name = if id % 2 == 0 { &b"f"[..] } else { b"g" };
+            late.append(Id(0, 10), Id(0, id), [name, &[b'v'; 300][..id as usize]].into_iter());
+        }
+        let saved = [(nodes[0].0, nodes[0].1.save()), (nodes[1].0, nodes[1].1.save()), (Id(0, 10), late.save())];
+        let stream = Stream::of_nodes(saved.into_iter()).expect("it is readable");
+        stream.check_sums();
+        let read: Vec<_> = stream
+            .entries()
+            .map(|entry| (entry.id.1, entry.fields().map(|field| field.bytes().into_owned()).collect::<Vec<_>>()))
+            .collect();
+        let expected: Vec<_> = (2..8)
+            .map(|id| (id, vec![if id % 2 == 0 { b"f".to_vec() } else { b"g".to_vec() }, vec![b'v'; id as usize]]))
+            .collect();
+        assert_eq!(read, expected);
+        assert!((2..8).all(|id| stream.contains(Id(0, id))) && !stream.contains(Id(0, 50)));
+        assert_eq!(digest(&of_saved(&stream).unwrap()), digest(&stream), "what was mended is saved as it is");
+        // Live entries of two nodes may not overlap, and the nodes must be in order.
+        let saved = |nodes: [(Id, Node); 2]| Stream::of_nodes(nodes.into_iter().map(|(id, node)| (id, node.save())));
+        assert!(saved([node(&[1, 5], &[]), node(&[6, 7], &[6])]).is_some());
+        assert!(saved([node(&[1, 5], &[]), node(&[5, 6], &[5])]).is_none());
+        assert!(saved([node(&[1, 5], &[]), node(&[4, 6], &[])]).is_none());
+        assert!(saved([node(&[4, 6], &[]), node(&[1, 2], &[])]).is_none());
+        assert!(saved([node(&[1, 9], &[9]), node(&[4, 6], &[])]).is_some());
+    }
+
+    #[test]
+    fn trims_behind_a_node_that_a_deleted_entry_keeps() {
+        let mut stream = Stream::default();
+        let add = |stream: &mut Stream, id| stream.append(Id(0, id), [&b"f"[..], &[b'v'; 4_000]].into_iter());
+        stream.append(Id(0, 1), [&b"f"[..], b"v"].into_iter());
+        add(&mut stream, 50);
+        assert!(stream.delete(Id(0, 50)));
+        stream.last = Id(0, 1);
+        (2..9).for_each(|id| add(&mut stream, id));
+        assert!(stream.nodes.len() > 5);
+        assert_eq!(stream.trim(Trim { keep: Keep::From(Id(0, 7)), about: false, limit: 0 }), 6);
+        assert_eq!((stream.first(), stream.len()), (Id(0, 7), 2));
+        stream.check_sums();
     }
 
     #[test]

@@ -50,6 +50,13 @@ fn number(body: &[u8], at: usize) -> Option<(i64, usize)> {
     listpack::next(body, at).and_then(|(item, next)| Some((item.int()?, next)))
 }
 
+/// Appends the first three items of an entry.
+fn put_head(flags: i64, id: Id, master: Id, body: &mut Vec<u8>) {
+    listpack::put_int(flags, body);
+    listpack::put_int(id.0.wrapping_sub(master.0) as i64, body);
+    listpack::put_int(id.1.wrapping_sub(master.1) as i64, body);
+}
+
 /// Returns the offset after the next `count` items.
 fn skip(body: &[u8], at: usize, count: usize) -> Option<usize> {
     (0..count).try_fold(at, |at, _| Some(listpack::next(body, at)?.1))
@@ -112,9 +119,16 @@ impl Node {
         Self { live: 0, dead: 0, items: count as u32 + 2, start: body.len() as u32, body }
     }
 
-    /// Returns the node of a listpack that comes from an untrusted source. Returns `None` if the listpack is malformed
-    /// or has no entry.
-    pub fn load(master: Id, bytes: &[u8]) -> Option<Self> {
+    /// Returns the node of a listpack that comes from an untrusted source, and the identifiers of its first and its
+    /// last live entry. Returns `None` if the listpack is malformed, has no entry, or its live entries are out of
+    /// order.
+    ///
+    /// Deleted entries may have any identifiers, because `XSETID` sets the stream's last identifier back behind them,
+    /// and later entries then have smaller identifiers. The first live entry may precede the master
+    /// ([`Stream::of_nodes`]).
+    ///
+    /// [`Stream::of_nodes`]: super::stream::Stream::of_nodes
+    pub fn load(master: Id, bytes: &[u8]) -> Option<(Self, Option<(Id, Id)>)> {
         let items = listpack::items(bytes)?.len();
         let (live, at) = number(bytes, listpack::HEADER)?;
         let (dead, at) = number(bytes, at)?;
@@ -129,25 +143,47 @@ impl Node {
             start: start as u32,
             body,
         };
-        let (mut at, mut met, mut before) = (start, (0, 0), None);
+        let (mut at, mut met, mut edges) = (start, (0, 0), None);
         while at < node.body.len() {
             let (entry, next) = Entry::read(&node.body, master, at)?;
-            if before.is_some_and(|before| before >= entry.id) || entry.id < master {
-                return None;
-            }
             // Deletion changes the flags in place. They have to be a single byte and may have no unknown bits.
             if !(0..=DELETED | SAME).contains(&entry.flags) || i64::from(node.body[at]) != entry.flags {
                 return None;
             }
-            before = Some(entry.id);
             if entry.is_deleted() {
                 met.1 += 1
             } else {
-                met.0 += 1
+                met.0 += 1;
+                edges = match edges {
+                    Some((_, last)) if last >= entry.id => return None,
+                    Some((first, _)) => Some((first, entry.id)),
+                    None => Some((entry.id, entry.id)),
+                };
             }
             at = next;
         }
-        (zero == 0 && met == (node.live, node.dead) && met != (0, 0)).then_some(node)
+        (zero == 0 && met == (node.live, node.dead) && met != (0, 0)).then_some((node, edges))
+    }
+
+    /// Returns the node's live entries as a node with another master. The names of the old master remain the master's
+    /// names.
+    pub fn moved(&self, from: Id, to: Id) -> Self {
+        let names = number(&self.body, 0).map_or(0, |(count, _)| count);
+        let mut body = self.body[..self.start as usize].to_vec();
+        let mut items = names as u32 + 2;
+        for entry in self.live_entries(from) {
+            let others = usize::from(entry.flags & SAME == 0);
+            let content = if others == 0 { entry.count } else { 2 * entry.count };
+            let end = skip(&self.body, entry.content, content).expect("the entry was read");
+            put_head(entry.flags, entry.id, to, &mut body);
+            if others == 1 {
+                listpack::put_int(entry.count as i64, &mut body);
+            }
+            body.extend_from_slice(&self.body[entry.content..end]);
+            listpack::put_int((3 + others + content) as i64, &mut body);
+            items += (4 + others + content) as u32;
+        }
+        Self { live: self.live, dead: 0, items, start: self.start, body }
     }
 
     /// Returns the node as a listpack.
@@ -189,9 +225,7 @@ impl Node {
         let same = self.has_names(fields.clone().step_by(2));
         let body = &mut self.body;
         let count = fields.len() / 2;
-        listpack::put_int(if same { SAME } else { 0 }, body);
-        listpack::put_int(id.0.wrapping_sub(master.0) as i64, body);
-        listpack::put_int(id.1.wrapping_sub(master.1) as i64, body);
+        put_head(if same { SAME } else { 0 }, id, master, body);
         let mut items = 3;
         if !same {
             listpack::put_int(count as i64, body);
@@ -277,7 +311,7 @@ mod tests {
         let mut node = Node::new([&b"f"[..]].into_iter());
         node.append(Id(1, 0), Id(1, 0), [&b"f"[..], b"v"].into_iter());
         let saved = node.save();
-        assert!(Node::load(Id(1, 0), &saved).is_some_and(|mut node| node.delete(Id(1, 0), Id(1, 0))));
+        assert!(Node::load(Id(1, 0), &saved).is_some_and(|(mut node, _)| node.delete(Id(1, 0), Id(1, 0))));
         assert!(Node::load(Id(2, 0), &saved).is_some(), "distances are from the master");
         let flags = saved.len() - 1 - (node.body.len() - node.start as usize);
         for others in [&[0xc0, SAME as u8, 2][..], &[4, 1], &[0xdf, 0xfe, 2]] {

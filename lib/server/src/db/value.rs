@@ -227,7 +227,7 @@ impl Value {
 
     /// Returns whether the value is a stream with consumer groups.
     pub fn has_groups(&self) -> bool {
-        matches!(self, Self::Stream(stream) if !stream.groups.is_empty())
+        matches!(self, Self::Stream(stream) if !stream.groups().is_empty())
     }
 
     /// Returns the bytes, if the value is a string.

@@ -299,7 +299,20 @@ pub(super) mod tests {
                     4 => format!("HSETEX {key} PX {} FIELDS 1 {} {long}z", 1 + number % 4_000, number % 200),
                     _ => format!("HSET {key} {} {long}z {} 1", number % 200, number % 170),
                 },
-                "x" => match random.below(9) {
+                "x" => match random.below(11) {
+                    // Later entries precede the deleted one.
+                    9 => {
+                        let last = now + number as u64 % 60;
+                        let lines = [
+                            format!("XADD {key} {last}-9 a {number}"),
+                            format!("XDEL {key} {last}-9"),
+                            format!("XSETID {key} {now}-0"),
+                            format!("XADD {key} {now}-1 b {long}z"),
+                        ];
+                        let calls = lines.iter().map(|line| call(db, line, now, seed)).collect();
+                        return Write::Exec { calls, watched: Vec::new(), now };
+                    }
+                    10 => format!("XTRIM {key} MINID = {}-0", now.saturating_sub(number as u64 % 900)),
                     0 => format!("XGROUP CREATE {key} g 0 MKSTREAM"),
                     1 => format!("XREADGROUP GROUP g c{} COUNT 3 STREAMS {key} >", number % 3),
                     2 => format!("XACK {key} g {now}-0"),

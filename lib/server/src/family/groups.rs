@@ -102,7 +102,7 @@ fn xgroup(change: &mut Change<'_>, args: &Args) -> Answer {
         return create(change, args, read);
     }
     if name == "destroy" {
-        let found = stream.groups.remove(group).is_some();
+        let found = stream.remove_group(group).is_some();
         if found {
             change.changed(key, b't', "xgroup-destroy");
             // Consumers that are blocked on the key retry, and are then told that the group does not exist.
@@ -113,7 +113,7 @@ fn xgroup(change: &mut Change<'_>, args: &Args) -> Answer {
     let now = change.now;
     let stream = change.make::<Stream>(key)?;
     let last = stream.last;
-    let Some(group) = stream.groups.get_mut(group) else {
+    let Some(mut group) = stream.group(group) else {
         let text = format!("NOGROUP No such consumer group '{}' for key name '{}'", shown(group), shown(key));
         return Err(Fault::made(text));
     };
@@ -122,11 +122,13 @@ fn xgroup(change: &mut Change<'_>, args: &Args) -> Answer {
         "setid" => {
             group.last = if &args[4] == b"$" { last } else { loose(&args[4], 0)? };
             group.read = read;
+            drop(group);
             change.changed(key, b't', "xgroup-setid");
             Ok(Reply::OK)
         }
         "createconsumer" => {
             let fresh = !group.consumers.contains_key(&args[4]) && group.seen(&args[4], now).1;
+            drop(group);
             if fresh {
                 change.changed(key, b't', "xgroup-createconsumer");
             }
@@ -135,6 +137,7 @@ fn xgroup(change: &mut Change<'_>, args: &Args) -> Answer {
         _ => {
             let found = group.consumers.contains_key(&args[4]);
             let pending = group.dismiss(&args[4]);
+            drop(group);
             if found {
                 change.changed(key, b't', "xgroup-delconsumer");
             }
@@ -153,10 +156,10 @@ fn create(change: &mut Change<'_>, args: &Args, read: Option<u64>) -> Answer {
         text => id(text, 0)?,
     };
     let stream = change.make::<Stream>(key)?;
-    if stream.groups.contains_key(name) {
+    if stream.groups().contains_key(name) {
         return Err(Fault::new("BUSYGROUP Consumer Group name already exists"));
     }
-    stream.groups.insert(name.to_vec(), Group { last, read, ..Group::default() });
+    stream.add_group(name.to_vec(), Group::new(last, read));
     change.changed(key, b't', "xgroup-create");
     Ok(Reply::OK)
 }
@@ -166,7 +169,7 @@ fn xreadgroup(change: &mut Change<'_>, args: &Args) -> Answer {
     let (name, consumer) = asked.group.expect("it was asked for");
     let mut behind = Vec::new();
     for (key, text) in asked.streams(args) {
-        let found = change.get::<Stream>(key).map(|stream| stream.map(|stream| stream.groups.contains_key(name)));
+        let found = change.get::<Stream>(key).map(|stream| stream.map(|stream| stream.groups().contains_key(name)));
         if found != Ok(Some(true)) {
             change.unblocks(Fault::new(match found {
                 Ok(Some(_)) => "NOGROUP the consumer group this client was blocked on no longer exists",
@@ -202,7 +205,7 @@ fn xreadgroup(change: &mut Change<'_>, args: &Args) -> Answer {
 /// name.
 fn see(change: &mut Change<'_>, key: &[u8], group: &[u8], name: &[u8]) -> Result<Arc<[u8]>, Fault> {
     let now = change.now;
-    let found = change.get::<Stream>(key)?.and_then(|stream| stream.groups.get_mut(group));
+    let found = change.get::<Stream>(key)?.and_then(|stream| stream.group(group));
     let (name, fresh) = found.ok_or_else(|| no_group(key, group, ""))?.seen(name, now);
     if fresh {
         change.changed(key, b't', "xgroup-createconsumer");
@@ -223,10 +226,10 @@ fn history(
     let consumer = see(change, key, group, consumer)?;
     let stream = change.make::<Stream>(key)?;
     let Some(from) = behind.next() else { return Ok(Vec::new()) };
-    let pending = &stream.groups[group].consumers[&consumer].pending;
+    let pending = &stream.groups()[group].consumers[&consumer].pending;
     let found: Vec<(Id, Option<Reply>)> =
         pending.range(from..).take(count).map(|id| (*id, entry(stream, *id))).collect();
-    let group = stream.groups.get_mut(group).expect("it was looked at");
+    let mut group = stream.group(group).expect("it was looked at");
     let mut all = Vec::new();
     for (id, entry) in found {
         if entry.is_some() {
@@ -258,14 +261,16 @@ fn deliver(
     }
     let consumer = see(change, key, name, consumer)?;
     let stream = change.make::<Stream>(key)?;
-    let mut group = stream.groups.remove(name).expect("it was looked at");
+    let mut group = stream.remove_group(name).expect("it was looked at");
     let mut all = Vec::new();
+    // The first entry is looked up once: it remains, and it may have very many fields.
+    let first = stream.first();
     if let Some(from) = group.last.next() {
         for entry in stream.range(from, Id::MAX, false).take(asked.count) {
             group.read = match group.read {
-                Some(read) if !stream.has_holes_from(entry.id) => Some(read.wrapping_add(1)),
+                Some(read) if !stream.has_holes_from(first, entry.id) => Some(read.wrapping_add(1)),
                 read if stream.added == 0 => read,
-                _ => stream.ordinal(entry.id),
+                _ => stream.ordinal(first, entry.id),
             };
             group.last = entry.id;
             if !asked.noack {
@@ -274,13 +279,13 @@ fn deliver(
             all.push(told(entry));
         }
     }
-    stream.groups.insert(name.to_vec(), group);
+    stream.add_group(name.to_vec(), group);
     Ok((!all.is_empty()).then_some(all))
 }
 
 fn xack(change: &mut Change<'_>, args: &Args) -> Answer {
-    let found = change.get::<Stream>(&args[1])?.and_then(|stream| stream.groups.get_mut(&args[2]));
-    let Some(group) = found else { return Ok(Reply::Int(0)) };
+    let found = change.get::<Stream>(&args[1])?.and_then(|stream| stream.group(&args[2]));
+    let Some(mut group) = found else { return Ok(Reply::Int(0)) };
     let ids = args.from(3).map(|text| id(text, 0)).collect::<Result<Vec<Id>, Fault>>()?;
     Ok(Reply::count(ids.into_iter().filter(|id| group.release(*id)).count()))
 }
@@ -288,7 +293,7 @@ fn xack(change: &mut Change<'_>, args: &Args) -> Answer {
 /// Returns a stream and its group with this name.
 fn group<'d>(view: &View<'d>, key: &[u8], name: &[u8]) -> Result<(&'d Stream, &'d Group), Fault> {
     let stream = view.get::<Stream>(key)?;
-    stream.and_then(|stream| Some((stream, stream.groups.get(name)?))).ok_or_else(|| no_group(key, name, ""))
+    stream.and_then(|stream| Some((stream, stream.groups().get(name)?))).ok_or_else(|| no_group(key, name, ""))
 }
 
 fn xpending(view: &View<'_>, args: &Args) -> Answer {
@@ -405,7 +410,7 @@ fn assign(
         Some(consumer) => consumer,
         None => consumer.insert(see(change, &args[1], &args[2], &args[3])?),
     };
-    let group = change.make::<Stream>(&args[1])?.groups.get_mut(&args[2]).expect("it was looked at");
+    let mut group = change.make::<Stream>(&args[1])?.group(&args[2]).expect("it was looked at");
     group.assign(id, to, delivered, times);
     Ok(())
 }
@@ -418,18 +423,19 @@ fn xclaim(change: &mut Change<'_>, args: &Args) -> Answer {
     let claim = Claim::parse(args, 5 + ids.len(), now)?;
     let (mut consumer, mut all) = (None, Vec::new());
     if let Some(stream) = change.get::<Stream>(key)? {
-        let group = stream.groups.get_mut(name).expect("it was looked at");
+        let mut group = stream.group(name).expect("it was looked at");
         group.last = group.last.max(claim.last);
     }
     for id in ids {
         let stream = change.make::<Stream>(key)?;
         let entry = entry(stream, id);
-        let group = stream.groups.get_mut(name).expect("it was looked at");
+        let mut group = stream.group(name).expect("it was looked at");
         let Some(entry) = entry else {
             group.release(id);
             continue;
         };
         let before = group.pending.get(&id).map(|pending| (pending.delivered, pending.times));
+        drop(group);
         let times = match before {
             Some((delivered, _)) if idle > 0 && (now as i64).saturating_sub(delivered as i64) < idle => continue,
             Some((_, times)) => times,
@@ -478,13 +484,14 @@ fn xautoclaim(change: &mut Change<'_>, args: &Args) -> Answer {
         tried += 1;
         let stream = change.make::<Stream>(key)?;
         let entry = entry(stream, id);
-        let group = stream.groups.get_mut(name).expect("it was looked at");
+        let mut group = stream.group(name).expect("it was looked at");
         let Some(entry) = entry else {
             group.release(id);
             gone.push(Reply::bulk(id.to_string()));
             continue;
         };
         let (delivered, times) = (group.pending[&id].delivered, group.pending[&id].times);
+        drop(group);
         if idle > 0 && (now as i64).saturating_sub(delivered as i64) < idle {
             continue;
         }
@@ -498,9 +505,30 @@ fn xautoclaim(change: &mut Change<'_>, args: &Args) -> Answer {
 mod tests {
     use super::*;
     use crate::db::Db;
+    use crate::db::stream::FIRSTS;
     use crate::db::value::Container;
     use crate::family::cost::tests::call;
     use crate::operation::Write;
+
+    /// The first entry may have very many fields.
+    #[test]
+    fn entries_are_delivered_without_looking_at_the_first_for_each() {
+        let mut db = Db::default();
+        let mut asked = |line: &str| db.write(&Write::Call(call(line))).reply;
+        (1..=1_000).for_each(|id| _ = asked(&format!("XADD s {id}-0 a b")));
+        for line in ["XDEL s 1-0", "XGROUP CREATE s g 2-0", "XGROUP CREATE s h 0 ENTRIESREAD 1"] {
+            assert!(!asked(line).is_error(), "{line}");
+        }
+        FIRSTS.set(0);
+        for (group, count) in [("g", 998), ("h", 999)] {
+            let Reply::Pairs(found) = asked(&format!("XREADGROUP GROUP {group} c STREAMS s >")) else {
+                panic!("{group}")
+            };
+            assert!(matches!(&found[1], Reply::Array(entries) if entries.len() == count), "{group}");
+        }
+        asked("XINFO GROUPS s");
+        assert!(FIRSTS.get() <= 3, "{} look-ups for two deliveries and a list of groups", FIRSTS.get());
+    }
 
     /// A payload of `RESTORE` can contain any numbers.
     #[test]
@@ -513,13 +541,13 @@ mod tests {
         let entry = db.spaces[0].keys.get_mut(b"s").unwrap();
         let stream = Stream::of_mut(&mut entry.value).unwrap();
         stream.added = u64::MAX;
-        stream.groups.values_mut().flat_map(|group| group.pending.values_mut()).for_each(|it| it.delivered = 1 << 63);
+        stream.group(b"g").unwrap().pending.values_mut().for_each(|it| it.delivered = 1 << 63);
         for line in ["XPENDING s g IDLE 1 - + 10", "XCLAIM s g d 1 1-0", "XADD s 2-0 a b"] {
             assert!(!db.write(&Write::Call(call(line))).reply.is_error(), "{line}");
         }
         let entry = db.spaces[0].keys.get_mut(b"s").unwrap();
         let stream = Stream::of_mut(&mut entry.value).unwrap();
-        stream.groups.values_mut().flat_map(|group| group.pending.values_mut()).for_each(|it| it.delivered = 1 << 63);
+        stream.group(b"g").unwrap().pending.values_mut().for_each(|it| it.delivered = 1 << 63);
         assert!(!db.write(&Write::Call(call("XAUTOCLAIM s g e 1 0"))).reply.is_error());
     }
 }

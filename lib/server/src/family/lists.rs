@@ -207,19 +207,12 @@ fn linsert(change: &mut Change<'_>, args: &Args) -> Answer {
 fn lrem(change: &mut Change<'_>, args: &Args) -> Answer {
     let count = parse::integer(&args[2])?;
     let Some(list) = change.get::<List>(&args[1])? else { return Ok(Reply::Int(0)) };
-    let is = |(_, element): &(usize, &[u8])| **element == args[3];
     let most = if count == 0 { usize::MAX } else { count.unsigned_abs() as usize };
-    let mut places: Vec<usize> = list.iter().enumerate().filter(is).map(|(at, _)| at).collect();
-    if count < 0 {
-        places.drain(..places.len().saturating_sub(most));
-    } else {
-        places.truncate(most);
-    }
-    places.iter().rev().for_each(|at| list.remove(*at, 1));
-    if !places.is_empty() {
+    let removed = list.remove_equal(&args[3], if count < 0 { Right } else { Left }, most);
+    if removed > 0 {
         change.changed_container::<List>(&args[1], b'l', "lrem");
     }
-    Ok(Reply::count(places.len()))
+    Ok(Reply::count(removed))
 }
 
 fn ltrim(change: &mut Change<'_>, args: &Args) -> Answer {

@@ -37,10 +37,12 @@ fn xinfo(view: &View<'_>, args: &Args) -> Answer {
     match part {
         "stream" => about_stream(stream, args),
         "groups" => {
-            Ok(Reply::Array(stream.groups.iter().map(|(name, group)| about_group(stream, name, group)).collect()))
+            let first = stream.first();
+            let groups = stream.groups().iter().map(|(name, group)| about_group(stream, first, name, group));
+            Ok(Reply::Array(groups.collect()))
         }
         _ => {
-            let group = stream.groups.get(&args[3]).ok_or_else(|| {
+            let group = stream.groups().get(&args[3]).ok_or_else(|| {
                 let shown = |at: usize| String::from_utf8_lossy(&args[at]).into_owned();
                 Fault::made(format!("NOGROUP No such consumer group '{}' for key name '{}'", shown(3), shown(2)))
             })?;
@@ -69,24 +71,25 @@ fn number(number: u64) -> Reply {
     Reply::Int(number as i64)
 }
 
-/// Returns how many entries the group has not read yet, if this number can be determined.
-fn lag(stream: &Stream, group: &Group) -> Reply {
+/// Returns how many entries the group has not read yet, if this number can be determined. `first` is the stream's first
+/// entry.
+fn lag(stream: &Stream, first: Id, group: &Group) -> Reply {
     let read = match group.read {
         _ if stream.added == 0 => Some(0),
-        Some(read) if !stream.has_holes_from(group.last) => Some(read),
-        _ => stream.ordinal(group.last),
+        Some(read) if !stream.has_holes_from(first, group.last) => Some(read),
+        _ => stream.ordinal(first, group.last),
     };
     read.map_or(Reply::Null, |read| Reply::Int(stream.added.wrapping_sub(read) as i64))
 }
 
-fn about_group(stream: &Stream, name: &[u8], group: &Group) -> Reply {
+fn about_group(stream: &Stream, first: Id, name: &[u8], group: &Group) -> Reply {
     map([
         ("name", Reply::bulk(name)),
         ("consumers", Reply::count(group.consumers.len())),
         ("pending", Reply::count(group.pending.len())),
         ("last-delivered-id", id(group.last)),
         ("entries-read", group.read.map_or(Reply::Null, number)),
-        ("lag", lag(stream, group)),
+        ("lag", lag(stream, first, group)),
     ])
 }
 
@@ -100,6 +103,7 @@ fn about_stream(stream: &Stream, args: &Args) -> Answer {
         },
         _ => return Err(wrong_subcommand(args)),
     };
+    let first = stream.first();
     let keys: Vec<[u8; 16]> = stream.nodes.keys().map(|id| id.bytes()).collect();
     let mut rows = vec![
         ("length", number(stream.len())),
@@ -108,22 +112,22 @@ fn about_stream(stream: &Stream, args: &Args) -> Answer {
         ("last-generated-id", id(stream.last)),
         ("max-deleted-entry-id", id(stream.deleted)),
         ("entries-added", number(stream.added)),
-        ("recorded-first-entry-id", id(stream.first())),
+        ("recorded-first-entry-id", id(first)),
     ];
     let Some(count) = count else {
         let edge = |reverse| stream.range(Id::MIN, Id::MAX, reverse).next().map_or(Reply::Null, told);
-        rows.push(("groups", Reply::count(stream.groups.len())));
+        rows.push(("groups", Reply::count(stream.groups().len())));
         rows.push(("first-entry", edge(false)));
         rows.push(("last-entry", edge(true)));
         return Ok(map(rows));
     };
-    let groups = stream.groups.iter().map(|(name, group)| full_group(stream, name, group, count)).collect();
+    let groups = stream.groups().iter().map(|(name, group)| full_group(stream, first, name, group, count)).collect();
     rows.push(("entries", Reply::Array(stream.entries().take(count).map(told).collect())));
     rows.push(("groups", Reply::Array(groups)));
     Ok(map(rows))
 }
 
-fn full_group(stream: &Stream, name: &[u8], group: &Group, count: usize) -> Reply {
+fn full_group(stream: &Stream, first: Id, name: &[u8], group: &Group, count: usize) -> Reply {
     let pending = group.pending.iter().take(count).map(|(key, pending)| {
         Reply::Array(vec![id(*key), Reply::bulk(&pending.consumer), number(pending.delivered), number(pending.times)])
     });
@@ -143,7 +147,7 @@ fn full_group(stream: &Stream, name: &[u8], group: &Group, count: usize) -> Repl
         ("name", Reply::bulk(name)),
         ("last-delivered-id", id(group.last)),
         ("entries-read", group.read.map_or(Reply::Null, number)),
-        ("lag", lag(stream, group)),
+        ("lag", lag(stream, first, group)),
         ("pel-count", Reply::count(group.pending.len())),
         ("pending", Reply::Array(pending.collect())),
         ("consumers", Reply::Array(consumers.collect())),

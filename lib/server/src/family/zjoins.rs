@@ -2,10 +2,9 @@
 
 use std::borrow::Cow;
 
-use std::collections::HashMap;
-
 use crate::args::Args;
 use crate::command::{Command, Keys, category, flag};
+use crate::db::set::Set;
 use crate::db::value::Value;
 use crate::db::zset::Zset;
 use crate::db::{Change, View};
@@ -37,10 +36,58 @@ enum Join {
     Diff,
 }
 
-type Members<'d> = Vec<(Cow<'d, [u8]>, f64)>;
+/// The number of members of a source that are looked up at a time.
+const BLOCK: usize = 1024;
 
-/// Reads the number of keys at `at` and the keys after it. Returns the members of each key with their scores.
-fn sources<'d>(view: &View<'d>, args: &Args, at: usize, name: &str) -> Result<Vec<Members<'d>>, Fault> {
+/// A source of members. Sources are not copied, because a request can name the same large key very many times.
+#[derive(Clone, Copy)]
+enum Source<'d> {
+    Nothing,
+    Zset(&'d Zset),
+    Set(&'d Set),
+}
+
+impl<'d> Source<'d> {
+    fn of(view: &View<'d>, key: &[u8]) -> Result<Self, Fault> {
+        match view.use_of(key) {
+            None => Ok(Self::Nothing),
+            Some(Value::Zset(zset)) => Ok(Self::Zset(zset)),
+            Some(Value::Set(set)) => Ok(Self::Set(set)),
+            Some(_) => Err(fault::WRONG_TYPE),
+        }
+    }
+
+    fn len(self) -> usize {
+        match self {
+            Self::Nothing => 0,
+            Self::Zset(zset) => zset.len(),
+            Self::Set(set) => set.len(),
+        }
+    }
+
+    fn score(self, member: &[u8]) -> Option<f64> {
+        match self {
+            Self::Nothing => None,
+            Self::Zset(zset) => zset.score(member),
+            Self::Set(set) => set.contains(member).then_some(1.0),
+        }
+    }
+
+    /// Returns the members with their scores.
+    fn members(self) -> Box<dyn Iterator<Item = (Cow<'d, [u8]>, f64)> + 'd> {
+        match self {
+            Self::Nothing => Box::new(core::iter::empty()),
+            Self::Zset(zset) => {
+                let blocks = (0..zset.len()).step_by(BLOCK).flat_map(move |from| zset.range(from, BLOCK));
+                Box::new(blocks.map(|(member, score)| (Cow::Borrowed(member), score)))
+            }
+            Self::Set(set) => Box::new(set.iter().map(|member| (member, 1.0))),
+        }
+    }
+}
+
+/// Reads the number of keys at `at` and the keys after it. Returns the source of each key.
+fn sources<'d>(view: &View<'d>, args: &Args, at: usize, name: &str) -> Result<Vec<Source<'d>>, Fault> {
     let count = parse::integer(&args[at])?;
     if count < 1 {
         return Err(Fault::made(format!("ERR at least 1 input key is needed for '{name}' command")));
@@ -48,22 +95,11 @@ fn sources<'d>(view: &View<'d>, args: &Args, at: usize, name: &str) -> Result<Ve
     if count as u64 > (args.len() - at - 1) as u64 {
         return Err(fault::SYNTAX);
     }
-    args.from(at + 1).take(count as usize).map(|key| members(view, key)).collect()
-}
-
-fn members<'d>(view: &View<'d>, key: &[u8]) -> Result<Members<'d>, Fault> {
-    match view.use_of(key) {
-        None => Ok(Vec::new()),
-        Some(Value::Zset(zset)) => {
-            Ok(zset.range(0, usize::MAX).into_iter().map(|(member, score)| (Cow::Borrowed(member), score)).collect())
-        }
-        Some(Value::Set(set)) => Ok(set.iter().map(|member| (member, 1.0)).collect()),
-        Some(_) => Err(fault::WRONG_TYPE),
-    }
+    args.from(at + 1).take(count as usize).map(|key| Source::of(view, key)).collect()
 }
 
 fn join(view: &View<'_>, args: &Args, at: usize, how: Join, name: &str) -> Result<(Zset, bool), Fault> {
-    let mut sources = sources(view, args, at, name)?;
+    let sources = sources(view, args, at, name)?;
     let (mut weights, mut aggregate, mut with_scores) = (vec![1.0; sources.len()], 0, false);
     let mut at = at + 1 + sources.len();
     while at < args.len() {
@@ -89,9 +125,7 @@ fn join(view: &View<'_>, args: &Args, at: usize, how: Join, name: &str) -> Resul
         1 => one.min(other),
         _ => one.max(other),
     };
-    for (source, weight) in sources.iter_mut().zip(&weights) {
-        source.iter_mut().for_each(|(_, score)| *score *= *weight);
-    }
+    let mut sources: Vec<(Source<'_>, f64)> = sources.into_iter().zip(weights).collect();
     // A product of score and weight may be NaN (infinity times 0). NaN becomes 0 for the first source that has the
     // member. For a later source, NaN makes the sum 0.
     let first_met = |score: f64| if score.is_nan() { 0.0 } else { score };
@@ -102,32 +136,32 @@ fn join(view: &View<'_>, args: &Args, at: usize, how: Join, name: &str) -> Resul
     }
     if how == Inter {
         // The smallest source comes first, as in Redis, because sums of floating-point scores depend on the order.
-        sources.sort_by_key(Vec::len);
+        sources.sort_by_key(|(source, _)| source.len());
     }
-    let (first, others) = sources.split_first().expect("there is a key");
+    let ((first, weight), others) = sources.split_first().expect("there is a key");
     match how {
-        Union => sources.iter().flatten().for_each(|(member, score)| {
-            let score = first_met(*score);
-            let score = result.score(member).map_or(score, |before| combine(before, score));
-            result.set(member, score, hashing);
-        }),
+        Union => {
+            for (source, weight) in &sources {
+                for (member, score) in source.members() {
+                    let score = first_met(score * weight);
+                    let score = result.score(&member).map_or(score, |before| combine(before, score));
+                    result.set(&member, score, hashing);
+                }
+            }
+        }
         Inter | Diff => {
-            let tables: Vec<HashMap<&[u8], f64>> = others.iter().map(table).collect();
-            for (member, score) in first {
-                let mut met = tables.iter().map(|table| table.get(&**member).copied());
+            for (member, score) in first.members() {
+                let score = score * weight;
+                let mut met = others.iter().map(|(source, weight)| source.score(&member).map(|score| score * weight));
                 let score = match how {
-                    Diff => met.flatten().next().is_none().then_some(*score),
-                    _ => met.try_fold(first_met(*score), |sum, other| Some(combine(sum, other?))),
+                    Diff => met.flatten().next().is_none().then_some(score),
+                    _ => met.try_fold(first_met(score), |sum, other| Some(combine(sum, other?))),
                 };
-                score.map(|score| result.set(member, score, hashing));
+                score.map(|score| result.set(&member, score, hashing));
             }
         }
     }
     Ok((result, with_scores))
-}
-
-fn table<'m>(members: &'m Members<'_>) -> HashMap<&'m [u8], f64> {
-    members.iter().map(|(member, score)| (&**member, *score)).collect()
 }
 
 fn told(view: &View<'_>, args: &Args, how: Join, name: &str) -> Answer {
@@ -153,9 +187,8 @@ fn zintercard(view: &View<'_>, args: &Args) -> Answer {
         limit = usize::try_from(parse::integer_or(&args[at + 1], bad.clone())?).map_err(|_| bad)?;
         at += 2;
     }
-    sources.sort_by_key(Vec::len);
+    sources.sort_by_key(|source| source.len());
     let (first, others) = sources.split_first().expect("there is a key");
-    let tables: Vec<HashMap<&[u8], f64>> = others.iter().map(table).collect();
-    let common = first.iter().filter(|(member, _)| tables.iter().all(|table| table.contains_key(&**member)));
+    let common = first.members().filter(|(member, _)| others.iter().all(|source| source.score(member).is_some()));
     Ok(Reply::count(common.take(if limit == 0 { usize::MAX } else { limit }).count()))
 }

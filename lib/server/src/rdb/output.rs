@@ -139,8 +139,8 @@ impl<'w, W: Write> Output<'w, W> {
             self.id(id)?;
         }
         self.length(stream.added)?;
-        self.length(stream.groups.len() as u64)?;
-        for (name, group) in &stream.groups {
+        self.length(stream.groups().len() as u64)?;
+        for (name, group) in stream.groups() {
             self.string(name)?;
             self.id(group.last)?;
             self.length(group.read.unwrap_or(u64::MAX))?;

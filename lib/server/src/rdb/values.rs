@@ -10,7 +10,6 @@ use crate::db::list::{End, List};
 use crate::db::listpack::{self, Item};
 use crate::db::set::Set;
 use crate::db::stream::{Group, Id, Stream};
-use crate::db::stream_node::Node;
 use crate::db::table::Hashing;
 use crate::db::value::{Container, Value};
 use crate::db::zset::Zset;
@@ -224,14 +223,12 @@ fn id<R: Read>(input: &mut Input<'_, R>) -> Result<Id, Error> {
 
 /// Reads a stream in version 1 (Redis 5), 2 (7.0) or 3 (7.2) of its encoding.
 fn stream<R: Read>(input: &mut Input<'_, R>, version: u8) -> Result<Stream, Error> {
-    let mut stream = Stream::default();
+    let mut nodes = Vec::new();
     for _ in 0..input.length()? {
         let master: [u8; 16] = input.string()?.try_into().map_err(|_| input.damaged())?;
-        let node = Node::load(master.into(), &input.string()?).ok_or_else(|| input.damaged())?;
-        if !stream.adopt(master.into(), node) {
-            return Err(input.damaged());
-        }
+        nodes.push((Id::from(master), input.string()?));
     }
+    let mut stream = Stream::of_nodes(nodes.into_iter()).ok_or_else(|| input.damaged())?;
     let len = input.length()?;
     stream.last = id(input)?;
     if version >= 2 {
@@ -242,13 +239,13 @@ fn stream<R: Read>(input: &mut Input<'_, R>, version: u8) -> Result<Stream, Erro
     } else {
         stream.added = len;
     }
-    if len != stream.len() || stream.end().is_some_and(|end| end > stream.last) {
+    if len != stream.len() || stream.top().is_some_and(|top| top > stream.last) {
         return Err(input.damaged());
     }
     for _ in 0..input.length()? {
         let name = input.string()?;
         let group = group(input, &stream, version)?;
-        if stream.groups.insert(name, group).is_some() {
+        if stream.add_group(name, group).is_some() {
             return Err(input.damaged());
         }
     }
@@ -258,8 +255,11 @@ fn stream<R: Read>(input: &mut Input<'_, R>, version: u8) -> Result<Stream, Erro
 fn group<R: Read>(input: &mut Input<'_, R>, stream: &Stream, version: u8) -> Result<Group, Error> {
     let last = id(input)?;
     // The largest number means that the count is unknown.
-    let read = if version >= 2 { Some(input.length()?).filter(|read| *read != u64::MAX) } else { stream.ordinal(last) };
-    let mut group = Group { last, read, ..Group::default() };
+    let read = match version {
+        1 => stream.ordinal(stream.first(), last),
+        _ => Some(input.length()?).filter(|read| *read != u64::MAX),
+    };
+    let mut group = Group::new(last, read);
     let mut pending = std::collections::BTreeMap::new();
     for _ in 0..input.length()? {
         let id = Id::from(input.array::<16>()?);
@@ -304,7 +304,7 @@ mod tests {
         let consumer = group.seen(b"c", 7).0;
         group.assign(Id(2, 0), &consumer, 8, 1);
         change(&mut stream, &mut group);
-        stream.groups.insert(b"g".to_vec(), group);
+        stream.add_group(b"g".to_vec(), group);
         Value::Stream(Box::new(stream))
     }
 
@@ -365,5 +365,14 @@ mod tests {
         };
         assert!(restored(&dump(&stream(with_two))).is_err(), "pending with two consumers");
         assert!(restored(&dump(&stream(|stream, _| stream.last = Id(2, 9)))).is_err(), "an entry behind the last");
+        let set_back = |stream: &mut Stream, _: &mut Group| {
+            assert!(stream.delete(Id(3, 0)));
+            stream.last = Id(2, 0);
+        };
+        let Ok(Value::Stream(mut read)) = restored(&dump(&stream(set_back))) else { panic!("3-0 is deleted") };
+        assert_eq!((read.len(), read.last), (2, Id(2, 0)));
+        read.append(Id(2, 5), [&b"f"[..], b"v"].into_iter());
+        let read = restored(&dump(&Value::Stream(read)));
+        assert!(matches!(read, Ok(Value::Stream(read)) if read.contains(Id(2, 5))), "an entry behind a deleted one");
     }
 }

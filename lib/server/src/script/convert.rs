@@ -45,6 +45,13 @@ fn keyed(lua: &Lua, name: &str, pairs: impl Iterator<Item = Result<(Value, Value
     field(lua, name, table)
 }
 
+fn verbatim(lua: &Lua, format: &[u8], text: &[u8]) -> Result<Value> {
+    let table = lua.create_table()?;
+    table.raw_set("format", lua.create_string(format)?)?;
+    table.raw_set("string", lua.create_string(text)?)?;
+    field(lua, "verbatim_string", table)
+}
+
 /// Converts a reply to a Lua value, with the types of RESP3 if `three` is set.
 pub fn value(lua: &Lua, reply: &Reply, three: bool) -> Result<Value> {
     Ok(match reply {
@@ -54,6 +61,13 @@ pub fn value(lua: &Lua, reply: &Reply, three: bool) -> Result<Value> {
         Reply::Line(word) => field(lua, "ok", lua.create_string(word)?)?,
         Reply::Int(number) => Value::Number(*number as f64),
         Reply::Bulk(bytes) => Value::String(lua.create_string(bytes)?),
+        Reply::Bool(is) if three => Value::Boolean(*is),
+        Reply::Bool(is) => Value::Number(f64::from(u8::from(*is))),
+        Reply::Large(digits) if three => field(lua, "big_number", lua.create_string(digits)?)?,
+        Reply::Large(digits) => Value::String(lua.create_string(digits)?),
+        Reply::Verbatim(format, text) if three => verbatim(lua, format, text)?,
+        Reply::Verbatim(_, text) => Value::String(lua.create_string(text)?),
+        Reply::Text(text) if three => verbatim(lua, b"txt", text.as_bytes())?,
         Reply::Text(text) => Value::String(lua.create_string(text)?),
         Reply::Double(number) if three => field(lua, "double", *number)?,
         Reply::Double(number) => Value::String(lua.create_string(double(*number))?),
@@ -92,9 +106,11 @@ fn text(table: &Table, name: &str) -> Result<Option<Vec<u8>>> {
     })
 }
 
-/// Converts the value that a script returned to a reply. The conversion counts against the script's budget.
-pub fn answer(value: &Value, budget: &Budget) -> Answer {
-    let mut replies = Replies { room: LARGEST, budget, count: 0 };
+/// Converts the value that a script returned to a reply, with booleans if the script asked for the types of RESP3. As
+/// in Redis, tables that stand for RESP3's other types need not be asked for. The conversion counts against the
+/// script's budget.
+pub fn answer(value: &Value, three: bool, budget: &Budget) -> Answer {
+    let mut replies = Replies { room: LARGEST, budget, count: 0, three };
     replies.of(value, 0).map_err(|_| match budget.spent() {
         Some(why) => Fault::made(format!("ERR {why}")),
         None => Fault::new("ERR reached lua stack limit"),
@@ -114,6 +130,8 @@ struct Replies<'a> {
     budget: &'a Budget,
     /// The number of values converted so far.
     count: u64,
+    /// Whether booleans remain booleans.
+    three: bool,
 }
 
 impl Replies<'_> {
@@ -156,6 +174,20 @@ impl Replies<'_> {
                 return Ok(if both { Reply::Map(replies) } else { Reply::Set(replies) });
             }
         }
+        if let Value::String(digits) = table.raw_get("big_number")? {
+            self.take(digits.as_bytes().len())?;
+            // The bytes of a line break would end the line early in RESP3. Redis replaces them in RESP2, too.
+            let digit = |byte: &u8| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte };
+            return Ok(Reply::Large(digits.as_bytes().iter().map(digit).collect()));
+        }
+        if let Value::Table(parts) = table.raw_get("verbatim_string")?
+            && let (Value::String(format), Value::String(text)) = (parts.raw_get("format")?, parts.raw_get("string")?)
+        {
+            self.take(text.as_bytes().len())?;
+            let (mut letters, given) = ([b' '; 3], format.as_bytes());
+            letters.iter_mut().zip(given.iter().take_while(|byte| **byte != 0)).for_each(|(to, from)| *to = *from);
+            return Ok(Reply::Verbatim(letters, text.as_bytes().to_vec()));
+        }
         let mut all = Vec::new();
         loop {
             match table.raw_get(all.len() + 1)? {
@@ -165,10 +197,15 @@ impl Replies<'_> {
         }
     }
 
+    fn take(&mut self, bytes: usize) -> Result<()> {
+        self.room = self.room.checked_sub(bytes).ok_or_else(|| Error::runtime("too large"))?;
+        Ok(())
+    }
+
     fn of(&mut self, value: &Value, depth: usize) -> Result<Reply> {
         self.step()?;
         let bytes = if let Value::String(text) = value { text.as_bytes().len() } else { 0 };
-        self.room = self.room.checked_sub(bytes + size_of::<Reply>()).ok_or_else(|| Error::runtime("too large"))?;
+        self.take(bytes + size_of::<Reply>())?;
         if depth > DEEPEST {
             return Err(Error::runtime("too deep"));
         }
@@ -176,6 +213,7 @@ impl Replies<'_> {
             Value::String(text) => Reply::Bulk(text.as_bytes().to_vec()),
             Value::Integer(number) => Reply::Int(*number),
             Value::Number(number) => Reply::Int(whole(*number)),
+            Value::Boolean(is) if self.three => Reply::Bool(*is),
             Value::Boolean(true) => Reply::Int(1),
             Value::Table(table) => self.of_table(table, depth + 1)?,
             _ => Reply::Null,

@@ -315,6 +315,8 @@ struct Calls<'a, 'd> {
     room: Cell<usize>,
     /// How many commands the script has called since it was started, or started again.
     count: Cell<usize>,
+    /// Whether the script has asked for the types of RESP3.
+    three: Cell<bool>,
 }
 
 impl<'a, 'd> Calls<'a, 'd> {
@@ -325,7 +327,7 @@ impl<'a, 'd> Calls<'a, 'd> {
 
     fn new(target: Target<'a, 'd>, leave: Leave, budget: Rc<Budget>) -> Self {
         let (answers, room, count) = (RefCell::default(), Cell::new(Self::ROOM), Cell::new(0));
-        Self { target: RefCell::new(target), leave, budget, answers, room, count }
+        Self { target: RefCell::new(target), leave, budget, answers, room, count, three: Cell::new(false) }
     }
 
     /// Carries a command out. A script that was started again gets the recorded answer instead. Passes the answer to
@@ -366,15 +368,16 @@ fn perform(
     let calls = Calls::new(target, leave, budget.clone());
     let ran = staged((name, seed), &budget, |stage| {
         calls.count.set(0);
+        calls.three.set(false);
         let values = on_stage(stage, &calls, || act(stage))?;
-        Ok(values.and_then(|values| told(&stage.lua, &values.into_vec(), label)))
+        Ok(values.and_then(|values| told(&stage.lua, &values.into_vec(), calls.three.get(), label)))
     });
     ran.unwrap_or_else(|what| Err(Fault::made(format!("ERR {} script: {}", text_of(&what), label()))))
 }
 
 /// Calls `act` while the commands are available to scripts on the stage.
 fn on_stage<T>(stage: &Stage, calls: &Calls<'_, '_>, act: impl FnOnce() -> Result<T>) -> Result<T> {
-    let three = Cell::new(false);
+    let three = &calls.three;
     stage.lua.scope(|scope| {
         let call = |lua: &Lua, values: Variadic<Value>| {
             calls.call(&values, |answer| match answer {
@@ -411,10 +414,10 @@ fn on_stage<T>(stage: &Stage, calls: &Calls<'_, '_>, act: impl FnOnce() -> Resul
 }
 
 /// Converts the values that the prelude (`prelude.lua`, which calls the script) returned to a reply.
-fn told(lua: &Lua, values: &[Value], label: &dyn Fn() -> String) -> Answer {
+fn told(lua: &Lua, values: &[Value], three: bool, label: &dyn Fn() -> String) -> Answer {
     match values {
         [Value::Boolean(true)] => Ok(Reply::Null),
-        [Value::Boolean(true), value, ..] => convert::answer(value, &Budget::of(lua)),
+        [Value::Boolean(true), value, ..] => convert::answer(value, three, &Budget::of(lua)),
         [_, value, ..] => {
             stage::note_value(lua, value);
             let (line, place) = wrong(lua, value);

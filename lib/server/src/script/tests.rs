@@ -56,6 +56,33 @@ fn answers_become_values_and_values_answers() {
 }
 
 #[test]
+fn scripts_answer_with_the_types_of_resp3() {
+    for (body, two, three) in [
+        ("return {true, false}", "*2 :1 $-1", "*2 :1 _"),
+        ("redis.setresp(3) return {true, false}", "*2 :1 :0", "*2 #t #f"),
+        ("redis.setresp(3) redis.setresp(2) return {true, false}", "*2 :1 $-1", "*2 :1 _"),
+        ("return {big_number = '123\\n4'}", "$5 123 4", "(123 4"),
+        ("return {verbatim_string = {format = 'markdown', string = 'a'}}", "$1 a", "=5 mar:a"),
+        ("return {verbatim_string = {format = 'm', string = 'a'}}", "$1 a", "=5 m  :a"),
+        ("return {verbatim_string = {string = 'a'}, 7}", "*1 :7", "*1 :7"),
+        ("return {double = 1.5}", "$3 1.5", ",1.5"),
+        ("return {map = {a = true}}", "*2 $1 a :1", "%1 $1 a :1"),
+        ("return {set = {a = true}}", "*1 $1 a", "~1 $1 a"),
+    ] {
+        let reply = Db::default().write(&write(&["eval", body, "0"])).reply;
+        let mut out = Vec::new();
+        reply.encode(Protocol::Resp3, &mut out);
+        assert_eq!(shown(&reply), two, "{body}");
+        assert_eq!(String::from_utf8_lossy(&out).trim_end().replace("\r\n", " "), three, "{body}");
+    }
+    // A script that begins anew in a state of its own begins with RESP2.
+    let body = "local before = type(redis.call('get', 'no')) redis.setresp(3) \
+                local s = ('x'):rep(20 * 2^20) return {before, true}";
+    let reply = Db::default().write(&write(&["eval", body, "0"])).reply;
+    assert_eq!(shown(&reply), "*2 $7 boolean :1");
+}
+
+#[test]
 fn settings_of_json_act() {
     let with = |text: &str| eval(&format!("local c = cjson.new() {text}"));
     assert_eq!(with("return {c.encode_sparse_array(true, 3, 4)}"), "*3 :1 :3 :4");

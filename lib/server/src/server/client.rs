@@ -226,8 +226,21 @@ impl Client {
     pub fn answer(&mut self, reply: &Reply) {
         match self.mute {
             Mute::Off => reply.encode(self.session.protocol, &mut self.output),
-            Mute::Next(count) => self.mute = if count > 1 { Mute::Next(count - 1) } else { Mute::Off },
+            Mute::Next(_) => self.pushed(),
             Mute::All => {}
+        }
+    }
+
+    /// Appends a message that confirms a subscription or its end. As in Redis, `CLIENT REPLY` suppresses answers only:
+    /// these messages are counted among those of the channels.
+    pub fn push(&mut self, message: Vec<Reply>) {
+        Reply::Push(message).encode(self.session.protocol, &mut self.output);
+    }
+
+    /// Ends a command whose answer consists of messages. It counts among those that `CLIENT REPLY SKIP` skips.
+    pub fn pushed(&mut self) {
+        if let Mute::Next(count) = self.mute {
+            self.mute = if count > 1 { Mute::Next(count - 1) } else { Mute::Off };
         }
     }
 

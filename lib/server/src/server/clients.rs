@@ -1,5 +1,7 @@
 //! `CLIENT`: lists, ends, pauses and unblocks clients, and sets their options.
 
+use std::collections::BTreeSet;
+
 use archipelago_platform::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use archipelago_platform::time::{Duration, Instant};
 
@@ -110,7 +112,7 @@ pub fn line(card: &Card) -> String {
 /// The filter of `CLIENT LIST` and `CLIENT KILL`.
 #[derive(Default)]
 struct Filter {
-    ids: Vec<u64>,
+    ids: BTreeSet<u64>,
     pubsub: Option<bool>,
     nobody: bool,
     address: Option<Vec<u8>>,
@@ -259,7 +261,7 @@ impl Loop {
             4 if args.is(2, "TYPE") => filter.kind(&args[3])?,
             4.. if args.is(2, "ID") => {
                 for id in args.from(3) {
-                    filter.ids.push(number(id, "ERR Invalid client ID")?);
+                    filter.ids.insert(number(id, "ERR Invalid client ID")?);
                 }
             }
             _ => return Err(fault::SYNTAX),
@@ -279,7 +281,7 @@ impl Loop {
                 let value = &args[at + 1];
                 match args[at].to_ascii_uppercase().as_slice() {
                     b"ID" => {
-                        filter.ids.push(number(value, "ERR client-id should be greater than 0")?);
+                        filter.ids.insert(number(value, "ERR client-id should be greater than 0")?);
                     }
                     b"TYPE" => filter.kind(value)?,
                     b"ADDR" => filter.address = Some(value.to_vec()),
@@ -348,17 +350,20 @@ impl Loop {
         let bad = Fault::new("ERR timeout is not an integer or out of range");
         let millis = u64::try_from(parse::integer_or(&args[2], bad)?);
         let millis = millis.map_err(|_| Fault::new("ERR timeout is negative"))?;
+        let now = super::now();
+        if millis > (i64::MAX as u64).saturating_sub(now) {
+            return Err(Fault::new("ERR timeout is out of range"));
+        }
         let writes_only = match args.get(3).map(<[u8]>::to_ascii_uppercase).as_deref() {
             None | Some(b"ALL") => false,
             Some(b"WRITE") => true,
             _ => return Err(Fault::new("ERR CLIENT PAUSE mode must be WRITE or ALL")),
         };
         let pause = &self.shared.pause;
-        let now = super::now();
         // Of two pauses that overlap, the stricter kind and the later end apply.
         let harder = pause.is_on(now) && !pause.writes_only.load(Relaxed);
         pause.writes_only.store(writes_only && !harder, Relaxed);
-        pause.until.fetch_max(now.saturating_add(millis), Relaxed);
+        pause.until.fetch_max(now + millis, Relaxed);
         Ok(Reply::OK)
     }
 

@@ -116,6 +116,10 @@ impl Loop {
             "latency" => self.latency(command, &args).into(),
             "debug" => self.debug(client, command, &args).into(),
             "lolwut" => Reply::Text(format!("Islands, and boats between them. Redis ver. {VERSION}\n")),
+            // The requests of others would come between the answers of the transaction.
+            "monitor" if client.in_transaction => {
+                Reply::Error(Fault::new("ERR MONITOR isn't allowed for DENY BLOCKING client"))
+            }
             "monitor" => {
                 client.monitors = true;
                 self.shared.monitors.set(client.card.owner, true);
@@ -164,8 +168,9 @@ impl Loop {
         for name in args.from(1) {
             lock(&self.shared.hub).subscribe(kind, name, client.card.owner);
             client.subscriptions.insert(kind, name);
-            client.answer(&Reply::Push(vec![Reply::bulk(word), Reply::bulk(name), counted(client, kind)]));
+            client.push(vec![Reply::bulk(word), Reply::bulk(name), counted(client, kind)]);
         }
+        client.pushed();
         true
     }
 
@@ -176,13 +181,14 @@ impl Loop {
         }
         if names.is_empty() {
             let count = counted(client, kind);
-            client.answer(&Reply::Push(vec![Reply::bulk(word), Reply::Null, count]));
+            client.push(vec![Reply::bulk(word), Reply::Null, count]);
         }
         for name in names {
             lock(&self.shared.hub).unsubscribe(kind, &name, client.card.owner);
             client.subscriptions.remove(kind, &name);
-            client.answer(&Reply::Push(vec![Reply::bulk(word), Reply::Bulk(name), counted(client, kind)]));
+            client.push(vec![Reply::bulk(word), Reply::Bulk(name), counted(client, kind)]);
         }
+        client.pushed();
         true
     }
 

@@ -18,7 +18,7 @@ use crate::args::Args;
 use crate::command::{Command, category, flag, help};
 use crate::family::parse;
 use crate::operation::Write;
-use crate::reply::{Fault, Reply};
+use crate::reply::{Fault, Reply, cut};
 
 /// The maximum number of words of an entry, and of bytes of a word, as in Redis.
 const WORDS: usize = 32;
@@ -157,11 +157,7 @@ fn words(command: &Command, args: &Args) -> Vec<Vec<u8>> {
             words.push(b"(redacted)".to_vec());
             continue;
         }
-        let mut shown = word[..word.len().min(BYTES)].to_vec();
-        if word.len() > BYTES {
-            shown.extend_from_slice(format!("... ({} more bytes)", word.len() - BYTES).as_bytes());
-        }
-        words.push(shown);
+        words.push(cut(word, BYTES));
     }
     if args.len() > kept {
         words.push(format!("... ({} more arguments)", args.len() - kept).into_bytes());

@@ -78,6 +78,32 @@ fn power_may_fail_at_every_call_of_a_snapshot() {
 }
 
 #[test]
+fn streams_whose_last_identifier_was_set_back_are_readable() {
+    let disk = Simulated::new();
+    let store = open(&disk).unwrap();
+    let made = [
+        // 3-0 is added behind 5-0, which is deleted.
+        &["XADD s 1-0 a b", "XADD s 5-0 a b", "XDEL s 5-0", "XSETID s 1-0", "XADD s 3-0 a b"][..],
+        // 5-0 keeps the node when its last live entry is trimmed, and 0-2 precedes both.
+        &["XADD t 1-0 a b", "XADD t 5-0 a b", "XDEL t 5-0", "XTRIM t MINID = 3-0", "XSETID t 0-1", "XADD t 0-2 a b"],
+    ];
+    let replies = write(&store, &made.concat());
+    assert!(!replies.iter().any(Reply::is_error), "{replies:?}");
+    let look = |store: &Store| {
+        let asked =
+            ["XRANGE s - +", "XRANGE s 3-0 3-0", "XRANGE t - +", "XRANGE t 0-2 0-2", "XLEN t", "XINFO STREAM s"];
+        write(store, &asked)
+    };
+    let before = look(&store);
+    assert!(matches!(&before[3], Reply::Array(found) if found.len() == 1), "{:?}", before[3]);
+    store.snapshot(1).unwrap();
+    drop(store);
+    let store = open(&disk.restarted()).expect("the snapshot is readable");
+    assert_eq!(look(&store), before);
+    assert_eq!(write(&store, &["XDEL t 0-2", "XADD s 4-0 a b", "XLEN s"])[0], Reply::Int(1));
+}
+
+#[test]
 fn a_call_may_fail_and_the_snapshot_before_stays() {
     for fault in [Fault::Io, Fault::NoSpace, Fault::Short, Fault::Interrupted] {
         let disk = Simulated::new();

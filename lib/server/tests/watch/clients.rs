@@ -247,6 +247,54 @@ fn answers_are_left_out_as_asked() {
 }
 
 #[test]
+fn subscriptions_are_confirmed_without_answers() {
+    let server = server(1);
+    let (mut client, mut other) = (Client::new(server.address()), Client::new(server.address()));
+    let send = |client: &mut Client, line: &str| client.send(&request(&line.split(' ').collect::<Vec<_>>())).unwrap();
+    send(&mut client, "CLIENT REPLY OFF");
+    send(&mut client, "HELLO 3");
+    assert_eq!(client.ask("SUBSCRIBE news sport"), "subscribe news :1");
+    assert_eq!(client.answer().unwrap(), "subscribe sport :2");
+    assert_eq!(other.ask("PUBLISH sport goal"), ":1");
+    assert_eq!(client.answer().unwrap(), "message sport goal");
+    assert_eq!(client.ask("UNSUBSCRIBE news"), "unsubscribe news :1");
+    assert_eq!(client.ask("PUNSUBSCRIBE"), "punsubscribe _ :1");
+    assert_eq!(client.ask("CLIENT REPLY ON"), "+OK");
+    send(&mut client, "CLIENT REPLY SKIP");
+    assert_eq!(client.ask("SUBSCRIBE a b"), "subscribe a :2");
+    assert_eq!(client.answer().unwrap(), "subscribe b :3");
+    assert_eq!(client.ask("PING"), "+PONG", "the subscription was what was skipped");
+}
+
+#[test]
+fn a_monitor_does_not_begin_in_a_transaction() {
+    let server = server(1);
+    let mut client = Client::new(server.address());
+    for line in ["MULTI", "SET a 1", "MONITOR", "GET a"] {
+        client.ask(line);
+    }
+    assert_eq!(client.ask("EXEC"), "+OK -ERR MONITOR isn't allowed for DENY BLOCKING client 1");
+    assert_eq!(client.ask("PING"), "+PONG", "no request is announced");
+    assert_eq!(client.ask("MONITOR"), "+OK");
+}
+
+#[test]
+fn pauses_have_a_range() {
+    let server = server(1);
+    let mut client = Client::new(server.address());
+    for (millis, answer) in [
+        ("9223372036854775807", "-ERR timeout is out of range"),
+        ("9223372036854775000", "-ERR timeout is out of range"),
+        ("9223372036854775808", "-ERR timeout is not an integer or out of range"),
+        ("-1", "-ERR timeout is negative"),
+        ("0", "+OK"),
+    ] {
+        assert_eq!(client.ask(&format!("CLIENT PAUSE {millis} WRITE")), answer);
+    }
+    assert_eq!(client.ask("SET a 1"), "+OK", "no pause has begun");
+}
+
+#[test]
 fn resets_and_small_commands() {
     let server = server(1);
     let mut client = Client::new(server.address());
