@@ -79,6 +79,8 @@ pub struct Client {
     pub tracking: Option<Mode>,
     /// The argument of `CLIENT CACHING` for the next command.
     pub caching: Option<bool>,
+    /// Whether the letters to the client's cache are kept, see [`tracking`](super::tracking).
+    pub keeps: bool,
     /// Changes of what the client listens to that the log has not taken yet, in order.
     pub listens: Vec<Listens>,
     /// Whether the client receives all requests (`MONITOR`).
@@ -138,6 +140,7 @@ impl Client {
             sleeps: false,
             tracking: None,
             caching: None,
+            keeps: false,
             listens: Vec::new(),
             monitors: false,
             no_evict: false,

@@ -417,6 +417,9 @@ impl Loop {
                 }
             }
         }
+        if let Some(client) = &mut self.clients[owner.slot] {
+            self.shared.end_keeping(client);
+        }
         if stopped {
             self.wake(owner.slot);
         }
@@ -583,6 +586,7 @@ impl Loop {
     /// Carries out a request. Returns whether the next request may be processed.
     fn request(&mut self, client: &mut Client, args: Args, batch: &mut Batch) -> bool {
         self.shared.counts.commands.fetch_add(1, Relaxed);
+        self.shared.end_keeping(client);
         self.look(client);
         // The client's user was removed, or may no longer read one of the client's channels. This request is not
         // carried out, although the letter about the change of users may not have arrived yet.

@@ -5,6 +5,7 @@ use archipelago_platform::time::{Duration, Instant};
 
 use super::client::Client;
 use super::event_loop::Loop;
+use super::shared::Shared;
 use crate::acl::check::runs_script;
 use crate::args::Args;
 use crate::command::{Command, Run, flag};
@@ -20,6 +21,15 @@ impl Client {
             let asked = (!mode.opt_in || self.caching == Some(true)) && !(mode.opt_out && self.caching == Some(false));
             !mode.broadcast && asked
         })
+    }
+}
+
+impl Shared {
+    /// Ends the keeping of letters to a client's cache if all of the client's operations are answered.
+    pub fn end_keeping(&self, client: &mut Client) {
+        if client.waits == 0 && client.blocked.is_none() && core::mem::take(&mut client.keeps) {
+            self.repeat(client.card.owner.id);
+        }
     }
 }
 
@@ -107,6 +117,10 @@ impl Loop {
             Write::Call(call) => core::slice::from_ref(call),
             _ => &[],
         };
+        if client.notes() && calls.iter().any(|call| reads(call.command)) {
+            client.keeps = true;
+            self.shared.keep(client.card.owner.id);
+        }
         calls.iter().filter(|call| reads(call.command)).for_each(|call| self.note_keys(client, call));
         client.caching = None;
     }

@@ -5,9 +5,13 @@
 //! looked up after the change is carried out ([`Shared::invalidate`]). Both steps hold one lock, so one of two cases
 //! holds. If the lookup comes before the recording, the change comes before the read, and the read returns the new
 //! value. Otherwise the lookup finds the client and sends its event loop a letter (a message between threads). The
-//! client's loop writes the answer to a read at once, so it processes the letter after the answer. For reads of a
-//! transaction, the letter comes after the letter with the transaction's answer. [`events`](super::events) explains why
-//! every change is looked up.
+//! client's loop writes the answer to a read at once, so it processes the letter after the answer.
+//! [`events`](super::events) explains why every change is looked up.
+//!
+//! Transactions and scripts read as operations of the log, after their keys were recorded. A change that is carried out
+//! between the recording and the operation uses up the record: its letter precedes the operation's answer, and no later
+//! change finds the client. So the letters of that time are kept ([`Shared::keep`]), and are sent once more after the
+//! answer ([`Shared::repeat`]).
 //!
 //! # Limits
 //! At most `tracking-table-max-keys` keys are recorded. If there is one more, a key is forgotten, and the clients that had
@@ -45,6 +49,9 @@ pub struct Mode {
 struct Tracker {
     owner: Owner,
     mode: Mode,
+    /// While operations of the log read for the client: the keys of the letters that were sent meanwhile; `None` stands
+    /// for all keys. There are at most as many as were recorded for these operations.
+    kept: Option<Vec<Option<Vec<u8>>>>,
     /// Whether the client that receives the messages instead is gone.
     broken: bool,
 }
@@ -100,7 +107,7 @@ impl Tracking {
             let all = if mode.prefixes.is_empty() { vec![Vec::new()] } else { mode.prefixes.clone() };
             all.into_iter().for_each(|prefix| _ = tables.prefixes.entry(prefix).or_default().insert(owner.id));
         }
-        tables.clients.insert(owner.id, Tracker { owner, mode, broken: false });
+        tables.clients.insert(owner.id, Tracker { owner, mode, kept: None, broken: false });
         self.clients.store(tables.clients.len(), Relaxed);
     }
 
@@ -207,8 +214,32 @@ impl Shared {
         }
     }
 
+    /// From now on, keeps the letters to a client for [`repeat`](Self::repeat). Must be called before the keys of an
+    /// operation of the log are recorded.
+    pub fn keep(&self, id: u64) {
+        if let Some(tracker) = lock(&self.tracking.tables).clients.get_mut(&id) {
+            tracker.kept.get_or_insert_default();
+        }
+    }
+
+    /// Sends the kept letters to a client once more, and keeps none any longer. Must be called after the answers to the
+    /// client's operations of the log were written.
+    pub fn repeat(&self, id: u64) {
+        let mut tables = lock(&self.tracking.tables);
+        let kept = tables.clients.get_mut(&id).and_then(|tracker| tracker.kept.take());
+        for key in kept.unwrap_or_default() {
+            self.send(&mut tables.clients, id, key.as_ref().map(|key| [&key[..]]).as_ref().map(|keys| &keys[..]));
+        }
+    }
+
     fn send(&self, clients: &mut BTreeMap<u64, Tracker>, id: u64, keys: Option<&[&[u8]]>) {
         let Some(tracker) = clients.get_mut(&id) else { return };
+        if let Some(kept) = &mut tracker.kept {
+            match keys {
+                Some(keys) => kept.extend(keys.iter().map(|key| Some(key.to_vec()))),
+                None => kept.push(None),
+            }
+        }
         let keys = keys.map_or(Reply::Null, Reply::bulks);
         let to = match tracker.mode.redirect {
             0 => Some(tracker.owner),

@@ -237,9 +237,42 @@ fn no_cache_is_stale() {
 
 #[test]
 fn no_cache_is_stale_with_a_log_that_is_synced() {
-    let directory = std::env::temp_dir().join(format!("archipelago-server-caching-{}", std::process::id()));
-    let settings =
-        Settings { loops: 2, directory: directory.clone(), appendonly: Appendonly::Always, ..Settings::default() };
-    caches_are_not_stale(settings, 300);
+    with_a_log("caching", |settings| caches_are_not_stale(settings, 300));
+}
+
+/// Runs a test with settings of a server that syncs its log before it answers.
+fn with_a_log(name: &str, test: impl FnOnce(Settings)) {
+    let directory = std::env::temp_dir().join(format!("archipelago-server-{name}-{}", std::process::id()));
+    test(Settings { loops: 2, directory: directory.clone(), appendonly: Appendonly::Always, ..Settings::default() });
     std::fs::remove_dir_all(directory).unwrap();
+}
+
+/// A change may be carried out after the keys of a transaction were recorded, and before the transaction. The change's
+/// message then precedes the transaction's answer, and the next change is reported all the same.
+#[test]
+fn a_transaction_behind_a_change_is_told_of_the_next_one() {
+    with_a_log("behind", |settings| {
+        let server = started(settings);
+        let mut client = tracking(server.address(), "");
+        let mut writer = Client::new(server.address());
+        for round in 0..100 {
+            let (first, second) = (format!("{round}x"), format!("{round}y"));
+            let script = ["EVAL", "return redis.call('get', KEYS[1])", "1", "b"];
+            let reads = if round % 2 == 0 { &["EXEC"][..] } else { &script };
+            if round % 2 == 0 {
+                assert_eq!(answer(&mut client, "MULTI", &mut BTreeMap::new()), "+OK");
+                assert_eq!(answer(&mut client, "GET b", &mut BTreeMap::new()), "+QUEUED");
+            }
+            writer.send(&crate::client::request(&["SET", "b", &first])).unwrap();
+            // The change and the operation meet at different moments of a sync.
+            (0..round % 40 * 1000).for_each(|_| std::hint::spin_loop());
+            client.send(&crate::client::request(reads)).unwrap();
+            while client.answer().unwrap() == "invalidate b" {}
+            assert_eq!(writer.answer().unwrap(), "+OK");
+            assert_eq!(writer.ask(&format!("SET b {second}")), "+OK");
+            let mut cache = BTreeMap::from([("b".to_owned(), first)]);
+            answer(&mut client, "PING", &mut cache);
+            assert!(cache.is_empty(), "round {round}: the cache keeps a value that was replaced by {second}");
+        }
+    });
 }
