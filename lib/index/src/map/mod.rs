@@ -150,8 +150,11 @@ pub struct Map<S: Kind, K: Key, V: Send + Sync + 'static> {
     // The map owns values of type V. It is `Send` and `Sync` under the conditions that would hold for an `RwLock`
     // around its entries: all threads get shared references to the values. As an `RwLock`, it is invariant in `V`: a
     // reference to the map stores values as well as reading them.
-    entries: PhantomData<(K, V, fn(V) -> V)>,
+    entries: PhantomData<(K, Stored<V>)>,
 }
+
+/// A marker of values that are read and written through a shared reference: invariant in `V`.
+type Stored<V> = (V, fn(V) -> V);
 
 impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// The length of the longest key that can be stored, in bytes of its encoding (a string is its own encoding). It is
