@@ -39,7 +39,32 @@ const DIRECT: usize = usize::MAX;
 const MAX_PASSES: u32 = if cfg!(loom) { 1 } else { 64 };
 
 /// A mutex that cohorts are built from: any thread may unlock it, and the holder can see whether another thread waits.
-pub trait Part: RawMutex + Default {
+///
+/// A mutex that only the thread that locked it may unlock is no part, since a cohort's guards may be sent:
+///
+/// ```compile_fail,E0271
+/// use archipelago::sync::lock::Part;
+/// use lock_api::{GuardNoSend, RawMutex};
+///
+/// #[derive(Default)]
+/// struct Native;
+///
+/// unsafe impl RawMutex for Native {
+///     const INIT: Self = Native;
+///     type GuardMarker = GuardNoSend;
+///     # fn lock(&self) {}
+///     # fn try_lock(&self) -> bool { true }
+///     # unsafe fn unlock(&self) {}
+///     // ...
+/// }
+///
+/// impl Part for Native {
+///     fn has_waiters(&self) -> bool {
+///         false
+///     }
+/// }
+/// ```
+pub trait Part: RawMutex<GuardMarker = GuardSend> + Default {
     /// Returns whether a thread waits in `lock`. Only the holder may call it. `true` is reliable; `false` may be out of
     /// date.
     fn has_waiters(&self) -> bool;
