@@ -30,6 +30,7 @@ use lock_api::{GuardNoSend, RawRwLock};
 
 use super::home::shard;
 use super::readers::Readers;
+use super::wait::locked_in_region;
 use crate::identity::Identities;
 
 /// The number of locks that a thread can hold by their biases at the same time.
@@ -216,6 +217,9 @@ unsafe impl<R: RawRwLock> RawRwLock for RawBravo<R> {
     }
 
     fn lock_exclusive(&self) {
+        if locked_in_region(|| self.try_lock_exclusive()) {
+            return;
+        }
         self.under.lock_exclusive();
         if self.revoke() {
             self.readers.wait_gone(lines);

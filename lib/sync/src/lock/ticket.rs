@@ -8,7 +8,7 @@ use archipelago_platform::atomic::{AtomicU32, Ordering};
 use lock_api::{GuardSend, RawMutex};
 
 use super::cohort::Part;
-use super::wait::wait_until;
+use super::wait::{locked_in_region, wait_until};
 
 /// Ticket lock: eight bytes, first come, first served. For few threads that must be served in order.
 ///
@@ -48,6 +48,9 @@ unsafe impl RawMutex for RawTicket {
 
     #[inline]
     fn lock(&self) {
+        if locked_in_region(|| self.try_lock()) {
+            return;
+        }
         // Relaxed: the ticket is only a number; `wait_for` is what orders.
         self.wait_for(self.next.fetch_add(1, Ordering::Relaxed));
     }
