@@ -358,17 +358,28 @@ impl Core {
     /// Writes all appended records, and makes them durable if the policy syncs. In this case it then writes a last
     /// mark, which states that they are durable.
     pub(crate) fn flush(&self) -> Result<(), Error> {
-        for lane in &self.lanes {
-            let end = lane.lock().end;
-            self.reach(lane, end, self.syncs(), true)?;
+        self.for_lanes(|lane| {
+            self.reach_end(lane, self.syncs())?;
             let mut state = lane.lock();
             if self.syncs() && mem::take(&mut state.unattested) {
                 state.begin();
-                let end = state.end;
                 mem::drop(state);
-                self.reach(lane, end, true, true)?;
+                self.reach_end(lane, true)?;
             }
-        }
-        Ok(())
+            Ok(())
+        })
+    }
+
+    /// Writes, and perhaps syncs, what is appended to a lane.
+    pub(crate) fn reach_end(&self, lane: &Lane, synced: bool) -> Result<(), Error> {
+        let end = lane.lock().end;
+        self.reach(lane, end, synced, true)
+    }
+
+    /// Calls `each` for all lanes, whatever it returns: a lane without space does not keep another one from the disk.
+    /// Returns the first error; poison before all others, since it is final.
+    pub(crate) fn for_lanes(&self, each: impl Fn(&Lane) -> Result<(), Error>) -> Result<(), Error> {
+        let outcome = self.lanes.iter().map(each).fold(Ok(()), Result::and);
+        self.sound().and(outcome)
     }
 }

@@ -189,7 +189,7 @@ impl<'f> Frames<'f> {
             return Ok(Next::Bad("the file ends in the middle of a frame"));
         }
         let frame = self.window(FRAME + body);
-        if u32_at(frame, 0) != crc32c::crc32c_append(self.salt, &frame[4..]) {
+        if !self.is_sound(frame) {
             return Ok(Next::Bad("the checksum of a frame is wrong"));
         }
         let from = (self.offset - self.start) as usize;
@@ -203,17 +203,33 @@ impl<'f> Frames<'f> {
     }
 
     /// Returns the greatest place that a mark after the offset declares durable, or 0. The method tries every byte as
-    /// the beginning of a frame, since lengths after damage cannot be trusted.
+    /// the beginning of a mark, since lengths after damage cannot be trusted. O(bytes): marks have one length, so what
+    /// looks like the begin of a long frame is not read.
     pub(crate) fn durable_behind(mut self) -> io::Result<u64> {
         let mut durable = 0;
-        while self.offset < self.length {
-            match self.next()? {
-                Next::Frame(Frame::Mark { synced, .. }) => durable = durable.max(synced),
-                Next::Frame(_) => {}
-                _ => self.offset += 1,
+        while self.fill(MARK)? {
+            match self.mark() {
+                Some(synced) => {
+                    durable = durable.max(synced);
+                    self.offset += MARK as u64;
+                }
+                None => self.offset += 1,
             }
         }
         Ok(durable)
+    }
+
+    /// Returns the place that the mark at the offset declares durable. Returns `None` if the bytes of the window at the
+    /// offset are not a mark.
+    fn mark(&self) -> Option<u64> {
+        let bytes = self.window(MARK);
+        let is_mark = u64_at(bytes, 8) == self.place() && u32_at(bytes, 4) == 8 | IS_MARK;
+        (is_mark && self.is_sound(bytes)).then(|| u64_at(bytes, FRAME))
+    }
+
+    /// Returns whether a frame's checksum is right.
+    fn is_sound(&self, frame: &[u8]) -> bool {
+        u32_at(frame, 0) == crc32c::crc32c_append(self.salt, &frame[4..])
     }
 
     fn window(&self, bytes: usize) -> &[u8] {
@@ -240,6 +256,7 @@ impl<'f> Frames<'f> {
 mod tests {
     use super::*;
     use crate::{Disk, Simulated};
+    use std::cell::Cell;
     use std::path::Path;
 
     const HERE: Header = Header { id: 7, lane: 3, life: 2, base: 1000, closed: 4, highest: 9, synced: 900 };
@@ -307,6 +324,49 @@ mod tests {
         let mut frames = Frames::new(&*file, &HERE).unwrap();
         assert_eq!(frames.next().unwrap(), Next::Bad("the length of a frame is impossible"));
         assert!(frames.window.capacity() <= 256 << 10);
+    }
+
+    /// A file that counts the bytes that are read.
+    struct Counting(Box<dyn DiskFile>, Cell<usize>);
+
+    impl DiskFile for Counting {
+        fn length(&self) -> io::Result<u64> {
+            self.0.length()
+        }
+
+        fn read(&self, offset: u64, to: &mut [u8]) -> io::Result<usize> {
+            let read = self.0.read(offset, to)?;
+            self.1.set(self.1.get() + read);
+            Ok(read)
+        }
+
+        fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+            self.0.write(offset, bytes)
+        }
+
+        fn set_length(&self, length: u64) -> io::Result<()> {
+            self.0.set_length(length)
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            self.0.sync()
+        }
+    }
+
+    /// A tail of frames with right places and wrong checksums, each of which ends one byte behind the previous one.
+    #[test]
+    fn frames_that_lie_are_not_read_to_their_ends() {
+        const REACH: usize = 300 << 10;
+        const FRAMES: usize = 200;
+        let mut bytes = vec![0; REACH + FRAMES];
+        for (number, frame) in bytes.chunks_exact_mut(FRAME).take(FRAMES).enumerate() {
+            let at = number * FRAME;
+            frame[4..8].copy_from_slice(&((REACH + number - at - FRAME) as u32).to_le_bytes());
+            frame[8..16].copy_from_slice(&(HERE.base + at as u64).to_le_bytes());
+        }
+        let file = Counting(file(&bytes), Cell::new(0));
+        assert_eq!(Frames::new(&file, &HERE).unwrap().durable_behind().unwrap(), 0);
+        assert!(file.1.get() < 2 * bytes.len(), "{} bytes read of {}", file.1.get(), bytes.len());
     }
 
     #[test]

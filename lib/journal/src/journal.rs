@@ -170,10 +170,7 @@ impl Journal {
             lane.ask(&mut state, self.core.options.policy == Policy::Always);
         }
         if !self.core.options.background {
-            for lane in &self.core.lanes {
-                let end = lane.lock().end;
-                self.core.reach(lane, end, self.core.syncs(), true)?;
-            }
+            self.core.for_lanes(|lane| self.core.reach_end(lane, self.core.syncs()))?;
         }
         Ok(())
     }
@@ -193,10 +190,7 @@ impl Journal {
     ///
     /// The errors of [`wait`](Self::wait).
     pub fn sync(&self) -> Result<(), Error> {
-        self.core.lanes.iter().try_for_each(|lane| {
-            let end = lane.lock().end;
-            self.core.reach(lane, end, true, true)
-        })
+        self.core.for_lanes(|lane| self.core.reach_end(lane, true))
     }
 
     /// Returns the end of a lane: records appended later have higher positions. The position's `epoch` is the last

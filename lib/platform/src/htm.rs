@@ -51,7 +51,7 @@ mod site;
 mod support;
 
 pub use elision::{HELD, elide};
-pub use quiet::{Quiet, quiet, refuse_in_regions};
+pub use quiet::{Quiet, is_quiet, quiet, refuse_in_regions, unrefused};
 pub use retry::Retry;
 pub use site::{Counts, Site, sites};
 pub use support::{Support, from_env, support};

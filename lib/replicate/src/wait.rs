@@ -2,6 +2,7 @@
 //! waiting thread combines itself if no thread combines. It first spins, then yields the processor, and finally parks
 //! until it is woken.
 
+use archipelago_platform::htm::refuse_in_regions;
 use archipelago_platform::thread;
 use archipelago_sync::backoff::Backoff;
 
@@ -19,12 +20,18 @@ const YIELDS: u32 = 512;
 ///
 /// `otherwise` returns `Some` if no combiner is active (this thread then has the right to combine) or the structure is
 /// poisoned.
+///
+/// # Panics
+/// In the body of a region, in debug builds: the caller is going to wait, here or in [`submit`].
 #[cold]
 pub(crate) fn slot_or<Q, A, T>(
     board: &Board<Q, A>,
     preferred: SlotId,
     otherwise: impl Fn() -> Option<T>,
 ) -> Result<SlotId, T> {
+    // Before anything is claimed or posted: a thread that panicked later, in `submit`, would leave a request that
+    // refers to its stack.
+    refuse_in_regions("waiting");
     // Threads that wait in line are served first.
     if !board.has_line()
         && let Some(slot) = board.claim(preferred)

@@ -102,3 +102,43 @@ fn a_panic_refuses_those_who_wait() {
         }
     });
 }
+
+/// A read in the body of a region may not wait, and panics. It leaves no request behind, which would refer to the
+/// reader's stack.
+#[test]
+#[cfg(debug_assertions)]
+fn a_read_that_is_refused_is_not_posted() {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use archipelago_platform::atomic::AtomicUsize;
+    use archipelago_platform::htm::quiet;
+    use archipelago_replicate::FromFns;
+
+    watchdog(USUAL, |_| {
+        let (reads, gate) = (AtomicUsize::new(0), Gate::default());
+        let (reads, gate): (&_, &Gate) = (Box::leak(Box::new(reads)), Box::leak(Box::new(gate)));
+        let read = |(): &(), (): &()| _ = reads.fetch_add(1, Ordering::Relaxed);
+        let write = |(): &mut (), stalls: &bool| {
+            if *stalls {
+                gate.pass();
+            }
+        };
+        let combined = Combined::flat(FromFns::new((), read, write));
+        thread::scope(|scope| {
+            scope.spawn(|| combined.handle().write(true).unwrap());
+            while gate.waiting.load(Ordering::Acquire) == 0 {
+                thread::yield_now();
+            }
+            let mut handle = combined.handle();
+            let body = quiet();
+            let outcome = catch_unwind(AssertUnwindSafe(|| handle.read(&())));
+            drop(body);
+            gate.open();
+            let panic = outcome.unwrap_err();
+            let text = panic.downcast_ref::<String>().expect("a message");
+            assert!(text.contains("waiting in the body of a region"), "{text}");
+        });
+        combined.handle().write(false).unwrap();
+        assert_eq!(reads.load(Ordering::Relaxed), 0, "the read was carried out after its call");
+    });
+}

@@ -26,6 +26,8 @@
 //!   all readers before it, too).
 //! - *Waiting* threads spin, then yield (mostly by [`Backoff`](crate::backoff::Backoff)) or, in `RawShfl`, park. So all
 //!   locks make progress, at different speeds, when threads outnumber cores.
+//! - *In the body of a [region](crate::region)* a debug build panics where a thread would wait for a lock. The lock is
+//!   not changed, and stays usable.
 //! - *Panics.* A guard unlocks when it is dropped by a panic. There is no poisoning: the next holder sees the data as
 //!   the panicking thread left it.
 //! - *The node* on which a thread runs is read when the thread takes a lock. It influences only the speed: if it is

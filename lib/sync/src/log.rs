@@ -243,6 +243,11 @@ impl<Op: Send + Sync> Log<Op> {
         self.tail() - min
     }
 
+    /// Returns the index below which all entries were recycled.
+    pub fn recycled(&self) -> u64 {
+        self.min.load(Ordering::Relaxed)
+    }
+
     /// Reserves `count` consecutive entries. The caller fills them without delay, because replicas wait for them.
     ///
     /// # Errors

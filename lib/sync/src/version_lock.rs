@@ -67,6 +67,7 @@
 
 use archipelago_platform::atomic::{AtomicU32, Ordering, fence, fence_after_rmw};
 use archipelago_platform::hint::point;
+use archipelago_platform::htm::{is_quiet, refuse_in_regions};
 
 use crate::backoff::Backoff;
 
@@ -225,6 +226,11 @@ impl VersionLock {
 
     #[cold]
     fn wait_unshared(&self) {
+        if is_quiet() {
+            // The lock must not stay locked after the panic.
+            self.unlock_unchanged();
+            refuse_in_regions("waiting");
+        }
         let backoff = Backoff::new();
         while self.sharers.load(Ordering::Acquire) != 0 {
             backoff.wait();
@@ -366,6 +372,21 @@ mod tests {
     use super::*;
     use archipelago_platform::atomic::AtomicU64;
     use archipelago_platform::thread;
+
+    /// In the body of a region a thread that would wait for sharers panics, and leaves the lock as it was.
+    #[test]
+    #[cfg(debug_assertions)]
+    fn a_thread_that_may_not_wait_for_sharers_keeps_no_lock() {
+        let lock = VersionLock::new();
+        let version = lock.read().unwrap();
+        assert!(lock.try_share_at(version));
+        let body = archipelago_platform::htm::quiet();
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| lock.try_lock_at(version))).is_err());
+        drop(body);
+        assert_eq!(lock.read(), Some(version));
+        lock.unshare();
+        assert!(lock.try_lock_at(version));
+    }
 
     #[test]
     fn versions_follow_changes() {

@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 #[cfg(target_os = "linux")]
 use archipelago_check::late::at_the_very_end;
 use archipelago_check::watchdog::watchdog;
-use archipelago_platform::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use archipelago_platform::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use archipelago_platform::sync::{Arc, Barrier, Weak};
 use archipelago_platform::thread;
 use archipelago_platform::time::{Duration, Instant};

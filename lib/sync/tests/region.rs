@@ -7,11 +7,18 @@
 use std::ptr;
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
+#[cfg(debug_assertions)]
+use archipelago_sync::lock::{
+    Mutex, RawBravo, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl,
+    RawTas, RawTicket, RawTtas, RwLock,
+};
 use archipelago_sync::rcu::{Domain, Guard};
 use archipelago_sync::region::{
     Again, Change, Changing, Link, Norec, Page, Region, Retired, Stale, Traverse, Walk, Word,
 };
 use archipelago_sync::version_lock::{Look, Version, VersionLock};
+#[cfg(debug_assertions)]
+use lock_api::{RawMutex, RawRwLock};
 
 /// A page. The tests use two pages; the first one has a link to the second one.
 struct Node {
@@ -441,6 +448,93 @@ fn a_body_that_waits_is_caught() {
         assert!(text.contains("waiting in the body of a region"), "{text}");
         assert!(shared.first.lock.read().is_some());
     }
+}
+
+/// Calls a function in a body.
+#[cfg(debug_assertions)]
+#[derive(Clone, Copy)]
+struct Runs<F>(F);
+
+#[cfg(debug_assertions)]
+impl<F: Fn() + Copy> Change for Runs<F> {
+    type Out = ();
+
+    fn run(self, _: &mut impl Changing) -> Result<(), Stale> {
+        (self.0)();
+        Ok(())
+    }
+}
+
+/// Asserts that `lock`, which would wait, panics in the body of a region.
+#[cfg(debug_assertions)]
+fn assert_refused(lock: impl Fn() + Copy) {
+    for region in [Region::new(), Region::by_version_locks()] {
+        let shared = Shared::new(region);
+        let text = said(|| _ = shared.backend.all(&[&shared.first], Runs(lock)));
+        assert!(text.contains("waiting in the body of a region"), "{text}");
+    }
+}
+
+/// A body that waits for a mutex leaves nothing in the mutex: its holder unlocks it, and it is free.
+#[test]
+#[cfg(debug_assertions)]
+fn a_body_that_waits_for_a_mutex_leaves_it_as_it_is() {
+    fn check<R: RawMutex>() {
+        let mutex = Mutex::<R, u32>::new(0);
+        let guard = mutex.lock();
+        assert_refused(|| drop(mutex.lock()));
+        drop(guard);
+        *mutex.try_lock().expect("the mutex is free") += 1;
+        // A body that need not wait may lock it.
+        let shared = Shared::new(Region::by_version_locks());
+        shared.backend.all(&[&shared.first], Runs(|| *mutex.lock() += 1)).unwrap();
+        assert_eq!(mutex.into_inner(), 2);
+    }
+    check::<RawTas>();
+    check::<RawTtas>();
+    check::<RawTicket>();
+    check::<RawMcs>();
+    check::<RawCna>();
+    check::<RawCohort>();
+    check::<RawHmcs>();
+    check::<RawShfl>();
+}
+
+/// The same for reader-writer locks, for readers and writers.
+#[test]
+#[cfg(debug_assertions)]
+fn a_body_that_waits_for_a_reader_writer_lock_leaves_it_as_it_is() {
+    fn check<R: RawRwLock>() {
+        let lock = RwLock::<R, u32>::new(0);
+        let assert_free = || {
+            *lock.try_write().expect("the lock is free") += 1;
+            drop(lock.try_read().expect("the lock is free"));
+        };
+        // After a first reader, the next one enters by a bias, if the lock has one.
+        drop(lock.read());
+        let reader = lock.read();
+        assert_refused(|| drop(lock.write()));
+        drop(reader);
+        assert_free();
+        let writer = lock.write();
+        assert_refused(|| drop(lock.write()));
+        assert_refused(|| drop(lock.read()));
+        drop(writer);
+        assert_free();
+        let shared = Shared::new(Region::by_version_locks());
+        let both = || {
+            *lock.write() += 1;
+            drop(lock.read());
+        };
+        shared.backend.all(&[&shared.first], Runs(both)).unwrap();
+        assert_eq!(lock.into_inner(), 3);
+    }
+    check::<RawCrwNp>();
+    check::<RawCrwRp>();
+    check::<RawCrwWp>();
+    check::<RawDistributedRwLock>();
+    check::<RawBravo<RawCrwNp>>();
+    check::<RawBravo<RawDistributedRwLock>>();
 }
 
 /// Returns the message of a panic.

@@ -247,6 +247,24 @@ fn a_full_disk_syncs_what_it_has() {
     assert!(matches!(journal.wait(*positions.last().unwrap()), Err(Error::NoSpace { .. })));
 }
 
+/// A lane that finds no space keeps no other lane from the disk, neither in a sync nor at the end.
+#[test]
+fn a_lane_without_space_stops_no_other_lane() {
+    for closes in [false, true] {
+        let disk = Simulated::new();
+        let options = Options { lanes: 3, ..small() };
+        let (journal, ..) = open(&disk, &options).unwrap();
+        for lane in 0..3 {
+            journal.append(lane, 0, b"record").unwrap();
+        }
+        disk.fail_at(disk.calls().len(), Fault::NoSpace);
+        let outcome = if closes { journal.close() } else { journal.sync() };
+        assert!(matches!(outcome, Err(Error::NoSpace { .. })), "{outcome:?}");
+        let (_, _, delivered) = open(&disk.power_loss(0), &options).unwrap();
+        assert_eq!(delivered.iter().map(Vec::len).collect::<Vec<_>>(), [0, 1, 1]);
+    }
+}
+
 /// With `Never`, a sync opens all segments since the last one. Meanwhile a checkpoint may retire them.
 #[test]
 fn a_sync_passes_over_segments_that_are_retired_meanwhile() {

@@ -48,19 +48,56 @@ impl Drop for Quiet {
     }
 }
 
-/// Declares that the following operation must not occur in a region's body.
+/// Returns whether [`refuse_in_regions`] would panic. Without debug assertions, it never would.
+#[inline(always)]
+pub fn is_quiet() -> bool {
+    #[cfg(all(debug_assertions, not(loom)))]
+    return QUIET.with(Cell::get) > 0 && !std::thread::panicking();
+    #[cfg(not(all(debug_assertions, not(loom))))]
+    false
+}
+
+/// Declares that the following operation must not occur in a region's body. An operation that other threads can see
+/// before it is complete declares this before it begins, since the panic would leave it half done.
 ///
 /// # Panics
 /// With debug assertions, if the calling thread is in a region's body.
 #[inline(always)]
 pub fn refuse_in_regions(what: &str) {
+    if is_quiet() {
+        refuse(what);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn refuse(what: &str) -> ! {
+    // Reset first, because the panic itself allocates.
     #[cfg(all(debug_assertions, not(loom)))]
-    QUIET.with(|depth| {
-        if depth.get() > 0 && !std::thread::panicking() {
-            // Reset first, because the panic itself allocates.
-            depth.set(0);
-            panic!("{what} in the body of a region");
-        }
-    });
-    let _ = what;
+    QUIET.with(|depth| depth.set(0));
+    panic!("{what} in the body of a region");
+}
+
+/// Runs `work`, which may wait even in a region's body: the end of an operation that has begun and must not unwind.
+#[inline(always)]
+pub fn unrefused<R>(work: impl FnOnce() -> R) -> R {
+    #[cfg(all(debug_assertions, not(loom)))]
+    let depth = QUIET.with(|depth| depth.replace(0));
+    let result = work();
+    #[cfg(all(debug_assertions, not(loom)))]
+    QUIET.with(|now| now.set(depth));
+    result
+}
+
+#[cfg(all(test, debug_assertions, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_must_not_unwind_may_wait_in_a_body() {
+        let _body = quiet();
+        unrefused(|| refuse_in_regions("waiting"));
+        assert!(is_quiet());
+        assert!(std::panic::catch_unwind(|| refuse_in_regions("waiting")).is_err());
+    }
 }

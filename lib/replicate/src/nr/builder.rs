@@ -265,6 +265,7 @@ impl<T: Replicable> Builder<T> {
             poison: Poison::default(),
             observer,
             observed: AtomicU64::new(0),
+            exclusive: Default::default(),
             min_batch: self.min_batch,
             dedicated: self.dedicated,
         });

@@ -21,7 +21,7 @@ use core::mem;
 use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 
-use archipelago_platform::atomic::{AtomicU64, Ordering};
+use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering};
 use archipelago_platform::hint;
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync;
@@ -57,6 +57,8 @@ const HELP: usize = 32;
 /// The number of times that a thread that finds the log full helps and waits without success before it lets the log
 /// grow.
 const PATIENCE: u32 = 64;
+/// The number of times that entries become free, but too few for a combiner's batch, before the combiner appends alone.
+const OVERTAKEN: u32 = 64;
 /// How long a thread sleeps between two attempts if the log may not grow any more.
 const NAP: Duration = Duration::from_micros(100);
 
@@ -119,6 +121,22 @@ impl<T: Replicable> Replica<T> {
 /// The right to combine for one replica.
 pub(super) type Turn<'s, T> = turn::Turn<'s, Combiner<T>, <T as Sequential>::Write, <T as Sequential>::Response>;
 
+/// The right to append alone, until this value is dropped. It is only a request to the others, and orders nothing, so
+/// all accesses are Relaxed.
+struct Alone<'s>(&'s AtomicBool);
+
+impl<'s> Alone<'s> {
+    fn begin(exclusive: &'s AtomicBool) -> Option<Self> {
+        exclusive.compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed).ok().map(|_| Self(exclusive))
+    }
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
 /// The part of a replicated structure that all handles share.
 pub(super) struct Shared<T: Replicable> {
     pub(super) log: Log<T::Write>,
@@ -127,6 +145,9 @@ pub(super) struct Shared<T: Replicable> {
     pub(super) observer: Option<sync::Mutex<Observed<T::Write>>>,
     /// If there is an observer: the index below which it has committed all operations.
     pub(super) observed: AtomicU64,
+    /// Whether one combiner appends alone; see [`reserve`](Self::reserve). In a cache line of its own: each combiner
+    /// reads it, and it seldom changes.
+    pub(super) exclusive: CachePadded<AtomicBool>,
     pub(super) min_batch: usize,
     /// Whether background threads combine. If so, clients wait for a while before they combine themselves.
     pub(super) dedicated: bool,
@@ -323,31 +344,45 @@ impl<T: Replicable> Shared<T> {
     /// Reserves `count` entries. While the log is full, recycles it, helps lagging replicas for which no thread works,
     /// and waits. If this frees no entries for a while, some replica has stopped, and the log grows. If the log has its
     /// largest size, the call waits for that replica.
+    ///
+    /// A long batch needs most of the log, or even an empty log, and other replicas' combiners need little. So they
+    /// could take each entry that becomes free. A combiner that was overtaken a number of times therefore appends
+    /// alone: the others wait, replay what they have appended, and so empty the log. If a replica has stopped, this
+    /// combiner lets the others append again.
     fn reserve(
         &self,
         at: usize,
         combiner: &mut Combiner<T>,
         count: usize,
     ) -> Result<Reservation<'_, T::Write>, Poisoned> {
-        let (mut backoff, mut patience) = (Backoff::new(), PATIENCE);
+        let (mut backoff, mut patience, mut overtaken) = (Backoff::new(), PATIENCE, 0);
+        let (mut recycled, mut alone) = (self.log.recycled(), None);
         loop {
-            if let Ok(reservation) = self.log.reserve(count) {
+            if (alone.is_some() || !self.exclusive.load(Ordering::Relaxed))
+                && let Ok(reservation) = self.log.reserve(count)
+            {
                 return Ok(reservation);
             }
             self.poison.check()?;
             self.replicas[at].counts.room_waits.add(1);
-            if self.log.capacity() <= count {
-                self.log.grow();
+            if self.log.capacity() <= count && self.log.grow() {
                 continue;
             }
             self.catch_up(at, combiner);
             self.help_others(at, HELP);
-            if self.log.recycle() {
+            self.log.recycle();
+            let before = mem::replace(&mut recycled, self.log.recycled());
+            if recycled > before {
                 (backoff, patience) = (Backoff::new(), PATIENCE);
+                overtaken += 1;
+                if overtaken > OVERTAKEN {
+                    alone = alone.or_else(|| Alone::begin(&self.exclusive));
+                }
             } else if patience > 0 {
                 patience -= 1;
                 backoff.wait();
             } else if !self.log.grow() {
+                alone = None;
                 thread::sleep(NAP);
             }
         }
@@ -539,5 +574,81 @@ impl<T: Replicable> Shared<T> {
         let mut response = None;
         self.combine(at, turn, iter::once(operation), |answer| response = Some(answer))?;
         Ok(response.expect("every operation of a batch is answered"))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::sequential::ClosureWrite;
+    use crate::{Closures, Replicated};
+
+    /// Two combiners append one entry at a time. Neither replays its entry before the other one has appended the next,
+    /// so the log is never empty. A third one appends a batch that is longer than the log. When it appends alone, one
+    /// of the others stops for a while. Meanwhile the other one goes on.
+    #[test]
+    fn a_batch_longer_than_the_log_is_not_overtaken_for_ever() {
+        const LOG: usize = 64;
+        const ENTRIES: u32 = 1_000;
+        let builder = Replicated::builder().replicas(3).log_capacity(LOG).largest_log(LOG);
+        let structure = builder.build(|| Closures::new(0_u64));
+        let shared = &*structure.owner.shared;
+        let (over, stops, appended) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
+        let is_over = || over.load(Ordering::Acquire);
+        let is_exclusive = || shared.exclusive.load(Ordering::Relaxed);
+        // The number of the batch's attempts.
+        let attempts = || shared.replicas[0].counts.room_waits.get();
+        let add = || ClosureWrite::new(|sum: &mut u64| *sum += 1);
+        let wait_until = |ready: &dyn Fn() -> bool| {
+            while !ready() && !is_over() {
+                thread::yield_now();
+            }
+        };
+        // Waits until the other one has appended twice. Returns false if it has not during very many attempts.
+        let stop = || {
+            let (since, before) = (attempts(), appended.load(Ordering::Relaxed));
+            stops.store(true, Ordering::Relaxed);
+            let goes_on = || appended.load(Ordering::Relaxed) > before + 1;
+            wait_until(&|| goes_on() || attempts() > since + 100_000);
+            stops.store(false, Ordering::Relaxed);
+            goes_on()
+        };
+        // Appends an entry per attempt. Returns false if the batch waits too long.
+        let overtake = &|at: usize| {
+            let mut turn = shared.try_turn(at).expect("no other thread combines here");
+            let mut has_stopped = at == 1;
+            for _ in 0..ENTRIES {
+                let before = attempts();
+                let mut entry = shared.reserve(at, &mut turn, 1).unwrap();
+                let range = entry.range();
+                entry.fill(add());
+                drop(entry);
+                if at == 1 {
+                    appended.fetch_add(1, Ordering::Relaxed);
+                }
+                wait_until(&|| shared.log.tail() > range.end || is_exclusive() || stops.load(Ordering::Relaxed));
+                if is_exclusive() && !mem::replace(&mut has_stopped, true) && !stop() {
+                    break;
+                }
+                shared.replay(at, &mut turn, range.start, range.end, |_, _, _| {}).unwrap();
+                wait_until(&|| attempts() > before);
+                if is_over() {
+                    return true;
+                }
+            }
+            // The other one waits for this one.
+            over.store(true, Ordering::Release);
+            false
+        };
+        thread::scope(|scope| {
+            let others = [1, 2].map(|at| scope.spawn(move || overtake(at)));
+            while shared.log.tail() < 2 {
+                thread::yield_now();
+            }
+            let batch = (0..2 * LOG).map(|_| add()).collect();
+            structure.handle_on(0).write_many(batch).unwrap();
+            over.store(true, Ordering::Release);
+            assert!(others.into_iter().all(|other| other.join().unwrap()));
+        });
     }
 }

@@ -30,7 +30,8 @@ use lock_api::{GuardNoSend, RawRwLock};
 
 use super::home::shard;
 use super::readers::Readers;
-use crate::identity;
+use super::wait::locked_in_region;
+use crate::identity::Identities;
 
 /// The number of locks that a thread can hold by their biases at the same time.
 const ROW: usize = 8;
@@ -48,6 +49,8 @@ thread::thread_local! {
 thread::thread_local! {
     static HELD: [Cell<u64>; ROW] = [const { Cell::new(0) }; ROW];
 }
+
+static IDENTITIES: Identities = Identities::new();
 
 /// BRAVO-style wrapper: reads scale as if each thread had the lock to itself, writes cost more after reads. The
 /// underlying lock `R` determines the fairness among writers, and among all threads while the bias is off.
@@ -128,14 +131,20 @@ impl<R: RawRwLock> RawBravo<R> {
         match self.inhibited.load(Ordering::Relaxed) {
             0 if self.biased.load(Ordering::Relaxed) => {}
             0 => {
-                let fresh = identity::fresh();
-                // Only the first thread sets it. Relaxed: `biased` publishes the identity, and a thread that loses
-                // the race reads the winner's.
-                let _ = self.identity.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed);
+                self.identify();
                 // `SeqCst` for the argument at `readers`. As a Release it pairs with the loads in `try_read_by_bias`.
                 self.biased.store(true, Ordering::SeqCst);
             }
             reads => self.inhibited.store(reads - 1, Ordering::Relaxed),
+        }
+    }
+
+    /// Gives the lock its number, if it has none. Relaxed: `biased` publishes the number, and a thread that loses the
+    /// race reads the winner's.
+    fn identify(&self) {
+        if self.identity.load(Ordering::Relaxed) == 0 {
+            let fresh = IDENTITIES.fresh();
+            let _ = self.identity.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
@@ -208,6 +217,9 @@ unsafe impl<R: RawRwLock> RawRwLock for RawBravo<R> {
     }
 
     fn lock_exclusive(&self) {
+        if locked_in_region(|| self.try_lock_exclusive()) {
+            return;
+        }
         self.under.lock_exclusive();
         if self.revoke() {
             self.readers.wait_gone(lines);
@@ -243,5 +255,24 @@ unsafe impl<R: RawRwLock> RawRwLock for RawBravo<R> {
 
     fn is_locked_exclusive(&self) -> bool {
         self.under.is_locked_exclusive()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::lock::RawCrwNp;
+
+    /// A lock keeps its number when its bias is switched on again, so it does not use up numbers.
+    #[test]
+    fn a_lock_has_one_number() {
+        let lock = RawBravo::over(RawCrwNp::new());
+        let before = IDENTITIES.fresh();
+        for _ in 0..1_000 {
+            lock.after_slow_read();
+            assert!(lock.revoke());
+        }
+        // Tests beside this one may draw some, too.
+        assert!(IDENTITIES.fresh() - before < 100);
     }
 }

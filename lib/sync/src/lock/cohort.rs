@@ -31,6 +31,7 @@ use super::mcs::RawMcs;
 use super::nodes;
 use super::slots::Slots;
 use super::ticket::RawTicket;
+use super::wait::refuse_to_wait;
 
 /// The value of `holder` if the lock was taken without a node's lock.
 const DIRECT: usize = usize::MAX;
@@ -39,7 +40,32 @@ const DIRECT: usize = usize::MAX;
 const MAX_PASSES: u32 = if cfg!(loom) { 1 } else { 64 };
 
 /// A mutex that cohorts are built from: any thread may unlock it, and the holder can see whether another thread waits.
-pub trait Part: RawMutex + Default {
+///
+/// A mutex that only the thread that locked it may unlock is no part, since a cohort's guards may be sent:
+///
+/// ```compile_fail,E0271
+/// use archipelago::sync::lock::Part;
+/// use lock_api::{GuardNoSend, RawMutex};
+///
+/// #[derive(Default)]
+/// struct Native;
+///
+/// unsafe impl RawMutex for Native {
+///     const INIT: Self = Native;
+///     type GuardMarker = GuardNoSend;
+///     # fn lock(&self) {}
+///     # fn try_lock(&self) -> bool { true }
+///     # unsafe fn unlock(&self) {}
+///     // ...
+/// }
+///
+/// impl Part for Native {
+///     fn has_waiters(&self) -> bool {
+///         false
+///     }
+/// }
+/// ```
+pub trait Part: RawMutex<GuardMarker = GuardSend> + Default {
     /// Returns whether a thread waits in `lock`. Only the holder may call it. `true` is reliable; `false` may be out of
     /// date.
     fn has_waiters(&self) -> bool;
@@ -113,6 +139,7 @@ impl<L: Part> Cohort<L> {
     /// Takes the lock by the node's lock, after all threads of the node that already wait for it.
     #[cold]
     fn lock_by_node(&self) {
+        refuse_to_wait();
         let node = nodes::here();
         let local = self.local(node);
         local.lock.lock();
@@ -205,5 +232,27 @@ impl<L: Part> NodeLock<L> {
         self.passes.store(if heir { passes + 1 } else { 0 }, Ordering::Relaxed);
         self.inherited.store(heir, Ordering::Relaxed);
         heir
+    }
+}
+
+#[cfg(all(test, debug_assertions, not(loom)))]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    /// A thread that may not wait for the global lock does not keep its node's lock.
+    #[test]
+    fn a_waiter_that_is_refused_keeps_no_lock_of_a_node() {
+        fn check<L: Part>() {
+            let lock = Cohort::<L>::new();
+            lock.lock();
+            let body = archipelago_platform::htm::quiet();
+            assert!(catch_unwind(AssertUnwindSafe(|| lock.lock())).is_err());
+            drop(body);
+            assert!(lock.locals.get_or_make(nodes::count).iter().all(|local| !local.lock.is_locked()));
+        }
+        check::<RawTicket>();
+        check::<RawMcs>();
     }
 }

@@ -25,7 +25,7 @@ use lock_api::{GuardNoSend, RawMutex, RawRwLock, RawRwLockDowngrade, RawRwLockUp
 use super::home::shard;
 use super::readers::Readers;
 use super::shfl::RawShfl;
-use super::wait::wait_until;
+use super::wait::{locked_in_region, refuse_to_wait, wait_until};
 
 /// Distributed reader-writer lock: very cheap reads that scale, expensive writes, 256 bytes and 128 per slot.
 ///
@@ -120,6 +120,7 @@ impl RawDistributedRwLock {
     /// Waits behind the other writers, then sets the flag.
     #[cold]
     fn raise_flag_in_turn(&self) {
+        refuse_to_wait();
         self.queue.lock();
         wait_until(|| self.try_raise_flag());
         // SAFETY: locked above.
@@ -170,6 +171,9 @@ unsafe impl RawRwLock for RawDistributedRwLock {
     }
 
     fn lock_exclusive(&self) {
+        if locked_in_region(|| self.try_lock_exclusive()) {
+            return;
+        }
         self.lock_upgradable();
         // SAFETY: locked above.
         unsafe { self.upgrade() };
@@ -236,5 +240,23 @@ unsafe impl RawRwLockUpgrade for RawDistributedRwLock {
 
     unsafe fn try_upgrade(&self) -> bool {
         self.shared.readers.are_gone(self.slots())
+    }
+}
+
+#[cfg(all(test, debug_assertions, not(loom)))]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    /// A writer that may not wait for the flag does not keep the place in the queue that it would wait with.
+    #[test]
+    fn a_writer_that_is_refused_keeps_no_place() {
+        let lock = RawDistributedRwLock::new();
+        lock.lock_upgradable();
+        let body = archipelago_platform::htm::quiet();
+        assert!(catch_unwind(AssertUnwindSafe(|| lock.lock_upgradable())).is_err());
+        drop(body);
+        assert!(!lock.queue.is_locked());
     }
 }

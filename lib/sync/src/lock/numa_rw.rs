@@ -28,7 +28,7 @@ use super::cohort::{Part, RawCohort};
 use super::home::{enter_node, leave_node};
 use super::nodes;
 use super::readers::Readers;
-use super::wait::wait_until;
+use super::wait::{locked_in_region, wait_until};
 
 /// The side that is preferred. Sealed: implemented only by the three types of this module.
 pub trait Preference: sealed::Sealed {
@@ -250,6 +250,7 @@ unsafe impl<P: Preference> RawRwLock for CohortRw<P> {
                 // SAFETY: locked above.
                 unsafe { self.writers.unlock() };
             }
+            Side::Readers if locked_in_region(|| self.try_lock_shared()) => {}
             Side::Readers => {
                 self.arrive();
                 wait_until(|| !self.flag_is_up());
@@ -276,6 +277,9 @@ unsafe impl<P: Preference> RawRwLock for CohortRw<P> {
     }
 
     fn lock_exclusive(&self) {
+        if locked_in_region(|| self.try_lock_exclusive()) {
+            return;
+        }
         self.writers.lock();
         if P::SIDE == Side::Readers {
             self.wait_for_a_moment_without_readers();

@@ -27,7 +27,7 @@ use core::ptr;
 
 use archipelago_platform::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use super::wait::wait_until;
+use super::wait::{refuse_to_wait, wait_until, wait_until_linked};
 
 /// One waiting thread, on its stack. It is aligned to its size, so that it never crosses a line.
 #[derive(Debug)]
@@ -73,6 +73,7 @@ impl Queue {
     /// thread that grants the lock reads.
     #[cold]
     pub(super) fn enter(&self, node: usize) {
+        refuse_to_wait();
         let waiter = Waiter::new(node);
         let me = ptr::from_ref(&waiter).cast_mut();
         // Release publishes the node; Acquire pairs with the Release of the thread that put `before` there.
@@ -125,7 +126,7 @@ impl Queue {
         if self.tail.compare_exchange(HELD, instead, Ordering::Release, Ordering::Relaxed).is_ok() {
             return ptr::null_mut();
         }
-        wait_until(|| !self.first.load(Ordering::Acquire).is_null());
+        wait_until_linked(|| !self.first.load(Ordering::Acquire).is_null());
         self.first.load(Ordering::Acquire)
     }
 
@@ -173,7 +174,30 @@ impl Queue {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use archipelago_platform::htm::quiet;
+    use archipelago_platform::thread;
+    use archipelago_platform::time::Duration;
+
     use super::*;
+
+    /// A thread unlocks in the body of a region while the first waiter has not linked itself yet: it waits for the
+    /// link, since a panic would leave the lock held.
+    #[test]
+    fn unlocking_in_a_region_waits_for_the_link() {
+        let (queue, waiter) = (Queue::new(), Waiter::new(0));
+        assert!(queue.try_enter());
+        queue.tail.store(ptr::from_ref(&waiter).cast_mut(), Ordering::Relaxed);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(20));
+                queue.first.store(ptr::from_ref(&waiter).cast_mut(), Ordering::Release);
+            });
+            let _body = quiet();
+            // SAFETY: this thread holds the lock, and names no waiter.
+            let first = unsafe { queue.first_waiter_or(ptr::null_mut()) };
+            assert!(ptr::eq(first, &waiter));
+        });
+    }
 
     #[test]
     fn sizes_are_as_documented() {

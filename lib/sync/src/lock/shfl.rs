@@ -46,7 +46,7 @@ use archipelago_platform::thread::{self, Thread};
 use lock_api::{GuardSend, RawMutex};
 
 use super::nodes;
-use super::wait::wait_until;
+use super::wait::{refuse_to_wait, wait_until};
 use crate::backoff::Backoff;
 use crate::watch::Watch;
 
@@ -148,6 +148,7 @@ unsafe impl RawMutex for RawShfl {
 impl RawShfl {
     #[cold]
     fn lock_slowly(&self) {
+        refuse_to_wait();
         let backoff = Backoff::new();
         // While there is no queue, wait a short time for the lock itself.
         while !backoff.is_yielding() && self.tail.load(Ordering::Relaxed).is_null() {
@@ -347,7 +348,35 @@ fn spin(backoff: &Backoff) -> bool {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    #[cfg(debug_assertions)]
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     use super::*;
+
+    /// A thread that may not wait does not join the queue: its node would be gone when the waiter before it is served.
+    #[test]
+    #[cfg(debug_assertions)]
+    fn a_waiter_that_is_refused_joins_no_queue() {
+        let lock: &RawShfl = Box::leak(Box::new(RawShfl::new()));
+        assert!(lock.try_lock());
+        let other = thread::spawn(|| {
+            lock.lock();
+            // SAFETY: locked above.
+            unsafe { lock.unlock() };
+        });
+        while lock.tail.load(Ordering::Relaxed).is_null() {
+            thread::yield_now();
+        }
+        let last = lock.tail.load(Ordering::Relaxed);
+        let body = archipelago_platform::htm::quiet();
+        assert!(catch_unwind(AssertUnwindSafe(|| lock.lock())).is_err());
+        drop(body);
+        assert_eq!(lock.tail.load(Ordering::Relaxed), last);
+        // SAFETY: locked above.
+        unsafe { lock.unlock() };
+        other.join().unwrap();
+        assert!(lock.try_lock());
+    }
 
     #[test]
     fn sizes_are_as_documented() {

@@ -8,7 +8,7 @@ use archipelago_platform::atomic::{AtomicU32, Ordering};
 use lock_api::{GuardSend, RawMutex};
 
 use super::cohort::Part;
-use super::wait::wait_until;
+use super::wait::{locked_in_region, wait_until};
 
 /// Ticket lock: eight bytes, first come, first served. For few threads that must be served in order.
 ///
@@ -48,6 +48,9 @@ unsafe impl RawMutex for RawTicket {
 
     #[inline]
     fn lock(&self) {
+        if locked_in_region(|| self.try_lock()) {
+            return;
+        }
         // Relaxed: the ticket is only a number; `wait_for` is what orders.
         self.wait_for(self.next.fetch_add(1, Ordering::Relaxed));
     }
@@ -73,9 +76,10 @@ unsafe impl RawMutex for RawTicket {
 
     #[inline]
     fn is_locked(&self) -> bool {
-        // `serving` is loaded first. It never exceeds `next`, so equal values prove that the lock was free when `next`
-        // was loaded.
-        let serving = self.serving.load(Ordering::Relaxed);
+        // `serving` is loaded first, and never exceeds `next`. Acquire pairs with the Release in `unlock`: the load of
+        // `next` sees each ticket that was drawn before the unlock, as far as the unlocking thread knew. So equal
+        // values mean that the lock was free at one moment. The answer may be out of date.
+        let serving = self.serving.load(Ordering::Acquire);
         self.next.load(Ordering::Relaxed) != serving
     }
 }
@@ -85,5 +89,31 @@ impl Part for RawTicket {
     fn has_waiters(&self) -> bool {
         let serving = self.serving.load(Ordering::Relaxed);
         self.next.load(Ordering::Relaxed).wrapping_sub(serving) > 1
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use archipelago_platform::sync::Arc;
+    use archipelago_platform::thread;
+
+    use super::*;
+
+    /// The holder hands the lock over to a thread that has drawn a ticket, so the lock is held all the time.
+    #[test]
+    fn a_lock_that_is_handed_over_is_never_seen_free() {
+        loom::model(|| {
+            let lock = Arc::new(RawTicket::new());
+            assert!(lock.try_lock());
+            let looks = {
+                let lock = lock.clone();
+                thread::spawn(move || lock.is_locked())
+            };
+            // The other thread's draw, of which this thread knows.
+            lock.next.fetch_add(1, Ordering::Relaxed);
+            // SAFETY: locked above.
+            unsafe { lock.unlock() };
+            assert!(looks.join().unwrap());
+        });
     }
 }

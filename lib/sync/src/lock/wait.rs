@@ -1,6 +1,13 @@
 //! The wait loop of most locks: it waits for a condition without parking.
+//!
+//! # Waiting in the body of a region
+//! In debug builds a thread that waits in the body of a [region](crate::region) panics. A thread that other threads see
+//! as waiting must not panic: they would write to its node, which was on its stack, or leave the lock to it for ever.
+//! So each lock refuses to wait *before* it changes anything. A lock whose waiters do not share one slow path asks
+//! [`locked_in_region`]. Unlocking never panics: it waits by [`wait_until_linked`].
 
 use archipelago_platform::hint;
+use archipelago_platform::htm::{is_quiet, refuse_in_regions, unrefused};
 
 use crate::backoff::Backoff;
 
@@ -22,4 +29,32 @@ pub(super) fn wait_until(mut ready: impl FnMut() -> bool) {
     while !ready() {
         backoff.wait();
     }
+}
+
+/// Waits as [`wait_until`] does, even in a region's body, for another thread that is between two stores.
+#[inline]
+pub(super) fn wait_until_linked(ready: impl FnMut() -> bool) {
+    unrefused(|| wait_until(ready));
+}
+
+/// In a region's body in a debug build, takes the lock by `try_lock`. Otherwise does nothing and returns false.
+///
+/// # Panics
+/// If the thread would have to wait. The lock is as it was before.
+#[inline(always)]
+pub(super) fn locked_in_region(try_lock: impl FnOnce() -> bool) -> bool {
+    let in_region = is_quiet();
+    if in_region && !try_lock() {
+        refuse_to_wait();
+    }
+    in_region
+}
+
+/// Declares that the thread is going to wait, before it changes anything.
+///
+/// # Panics
+/// In a region's body, in debug builds.
+#[inline(always)]
+pub(super) fn refuse_to_wait() {
+    refuse_in_regions("waiting");
 }

@@ -15,7 +15,9 @@ use super::pool::Budget;
 use super::record::Record;
 use crate::clock::{Clock, ClockKind};
 use crate::crowd::processors;
-use crate::identity;
+use crate::identity::Identities;
+
+static IDENTITIES: Identities = Identities::new();
 
 /// When the domain collects, and how. The defaults suit most uses.
 #[derive(Clone, Copy, Debug)]
@@ -84,7 +86,7 @@ impl Horizon {
             clock: Clock::new(clock),
             found: CachePadded::new(Found { known: AtomicU64::new(0), scans: AtomicU64::new(0) }),
             settled: CachePadded::new(Settled {
-                id: identity::fresh(),
+                id: IDENTITIES.fresh(),
                 // With two versions commits scan often, so the scan's half of the barrier must be cheap.
                 membarrier: two_versions.is_none() && membarrier::available(),
                 two_versions,

@@ -13,6 +13,7 @@ use super::held::Held;
 use super::records::Claim;
 
 /// A critical section that may be sent to another thread, shared, and ended anywhere. See [`Domain::pin_owned`].
+/// [`Domain::synchronize`] waits for it, wherever it is.
 ///
 /// ```
 /// use archipelago::sync::rcu::Domain;

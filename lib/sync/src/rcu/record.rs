@@ -2,11 +2,13 @@
 
 use core::cell::Cell;
 
-use archipelago_platform::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering};
 use archipelago_platform::sync::{Mutex, MutexGuard};
 use archipelago_platform::thread::{self, thread_local};
 
 use super::garbage::Garbage;
+#[cfg(not(loom))]
+use crate::identity::Identities;
 
 /// Low bits of the state that count nested guards; above them and [`SPILLED`] is the epoch of the outermost one.
 const NESTING_BITS: u32 = 16;
@@ -58,7 +60,7 @@ pub(super) struct Record {
     /// The number of guards that `state` has no room to count.
     spilled: AtomicU64,
     /// For records owned by claim: the [`token`] of the thread that has the claim or had it last.
-    owner: AtomicUsize,
+    owner: AtomicU64,
     /// For records owned by claim: whether an [`OwnedGuard`](super::OwnedGuard) has the claim.
     roams: AtomicBool,
     /// Whether the owner is running reclaim functions, or holds them back. Meanwhile it starts no others, since they
@@ -74,22 +76,35 @@ pub(super) struct Record {
 
 #[cfg(not(loom))]
 thread_local! {
-    static MARK: Cell<u8> = const { Cell::new(0) };
+    static TOKEN: Cell<u64> = const { Cell::new(0) };
 }
 #[cfg(loom)]
 thread_local! {
-    static MARK: Cell<u8> = Cell::new(0);
+    static TOKEN: Cell<u64> = Cell::new(0);
 }
 
-/// Returns a number that no other living thread has: the address of a thread-local without a destructor.
-fn token() -> usize {
-    MARK.with(|mark| core::ptr::from_ref(mark).addr())
+/// Returns a number that no other thread has or had.
+#[cfg(not(loom))]
+fn token() -> u64 {
+    static THREADS: Identities = Identities::new();
+    TOKEN.with(|token| {
+        if token.get() == 0 {
+            token.set(THREADS.fresh());
+        }
+        token.get()
+    })
+}
+
+/// Returns a number that no other living thread has: in a model, threads end together.
+#[cfg(loom)]
+fn token() -> u64 {
+    TOKEN.with(|token| core::ptr::from_ref(token).addr() as u64)
 }
 
 impl Record {
-    fn new(slot: usize, owner: usize) -> Self {
+    fn new(slot: usize, owner: u64) -> Self {
         let (state, spilled, reclaiming) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
-        let owner = AtomicUsize::new(owner);
+        let owner = AtomicU64::new(owner);
         let roams = AtomicBool::new(false);
         let (filled, waited_at) = (AtomicBool::new(false), AtomicU64::new(u64::MAX));
         let garbage = Mutex::new(Garbage::default());
@@ -125,17 +140,29 @@ impl Record {
         self.slot == CLAIMED
     }
 
-    /// Returns whether the calling thread is inside a guard of this record.
+    /// Returns whether the calling thread is inside a guard of this record that cannot leave the thread.
     pub(super) fn is_active_here(&self) -> bool {
-        let by_claim = self.slot == CLAIMED;
-        let mine = if by_claim { self.owner.load(Ordering::Relaxed) == token() } else { thread::has_slot(self.slot) };
-        mine && self.state.load(Ordering::Relaxed) & NESTING != 0
+        let mine = if self.is_claimed() { !self.roams() && self.is_owners() } else { thread::has_slot(self.slot) };
+        mine && self.is_active()
     }
 
-    /// Returns whether a guard of this record is alive, the calling thread was the last to claim it, and it is not a
-    /// quiescent reader's.
+    /// Returns whether an owned guard of this record is alive, and the calling thread was the last to begin, renew or
+    /// continue it. The guard may have been sent to another thread since.
     pub(super) fn is_owned_here(&self) -> bool {
-        self.slot == CLAIMED && self.roams.load(Ordering::Relaxed) && self.is_active_here()
+        self.is_claimed() && self.roams() && self.is_owners() && self.is_active()
+    }
+
+    fn is_active(&self) -> bool {
+        self.state.load(Ordering::Relaxed) & NESTING != 0
+    }
+
+    fn roams(&self) -> bool {
+        self.roams.load(Ordering::Relaxed)
+    }
+
+    /// For records owned by claim: returns whether the calling thread has the claim or had it last.
+    fn is_owners(&self) -> bool {
+        self.owner.load(Ordering::Relaxed) == token()
     }
 
     /// Holder of a new claim only: sets whether the claim belongs to an owned guard, rather than to a quiescent reader.
@@ -146,7 +173,7 @@ impl Record {
     /// Owner only: returns whether a guard of this record is alive, or the owner is running or holding back reclaim
     /// functions.
     pub(super) fn is_busy(&self) -> bool {
-        self.state.load(Ordering::Relaxed) & NESTING != 0 || self.reclaiming.load(Ordering::Relaxed)
+        self.is_active() || self.reclaiming.load(Ordering::Relaxed)
     }
 
     /// Returns whether the owner has filled a bag since it last yielded; see [`turn`](super::turn). Relaxed, as in the

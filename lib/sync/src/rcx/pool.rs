@@ -24,7 +24,7 @@ use archipelago_platform::thread;
 
 use super::words::Queue;
 use crate::crowd::processors;
-use crate::identity;
+use crate::identity::Identities;
 
 /// Number of locks in the first chunk. Each further chunk has twice as many as the chunk before it.
 const FIRST: u32 = if cfg!(loom) { 2 } else { 64 };
@@ -40,6 +40,8 @@ const TAKEN: u32 = u32::MAX;
 
 /// The largest number of free lists. Threads that share a list may run on different NUMA nodes.
 const LISTS: usize = if cfg!(loom) { 1 } else { 1024 };
+
+static IDENTITIES: Identities = Identities::new();
 
 /// A pair of cache lines of a lock. The first pair contains the global word; each of the others contains the byte of a
 /// node.
@@ -87,7 +89,7 @@ impl Pool {
     pub(super) fn new(nodes: usize) -> Self {
         let list = || CachePadded::new(Mutex::new(Plain::new(0)));
         Self {
-            id: u32::try_from(identity::fresh()).expect("no more than 4·10⁹ pools"),
+            id: u32::try_from(IDENTITIES.fresh()).expect("no more than 4·10⁹ pools"),
             lines: nodes + 1,
             chunks: core::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
             made: CachePadded::new(AtomicU32::new(0)),

@@ -198,6 +198,47 @@ fn synchronize_inside_a_guard_panics() {
     domain.synchronize();
 }
 
+/// A thread that has sent its owned guard away is in no guard: it may wait for the guard's end.
+#[test]
+fn synchronize_waits_for_a_guard_that_was_sent_away() {
+    each_flavour(|make| {
+        let domain = make();
+        let (guard, over) = (domain.pin_owned(), AtomicBool::new(false));
+        thread::scope(|s| {
+            let (domain, over) = (&domain, &over);
+            s.spawn(move || {
+                // The other thread has tried to advance the epoch, so it waits.
+                while domain.stats().refused_advances == 0 && !over.load(Ordering::Acquire) {
+                    thread::yield_now();
+                }
+                drop(guard);
+            });
+            let outcome = catch_unwind(AssertUnwindSafe(|| domain.synchronize()));
+            over.store(true, Ordering::Release);
+            assert!(outcome.is_ok());
+        });
+        assert_eq!(domain.stats().active_readers, 0);
+    });
+}
+
+/// An owned guard counts as its last thread's, and not as that of a later thread, which may have the same memory.
+#[test]
+fn owned_guards_of_ended_threads_are_nobodys() {
+    let domain = &Domain::new();
+    let guards: Vec<_> = (0..scaled(20, 3))
+        .map(|_| {
+            let begin = || {
+                assert!(domain.may_wait());
+                let guard = domain.pin_owned();
+                assert!(!domain.may_wait());
+                guard
+            };
+            thread::scope(|s| s.spawn(begin).join().unwrap())
+        })
+        .collect();
+    assert_eq!(domain.stats().active_readers, guards.len());
+}
+
 #[test]
 fn more_guards_than_sixteen_bits_count() {
     const MANY: usize = scaled(200_000, 40);
