@@ -27,7 +27,7 @@
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::clock::event_stamp;
 use archipelago_platform::pad::CachePadded;
-use archipelago_platform::sync::Mutex;
+use archipelago_platform::sync::{Mutex, MutexGuard, PoisonError};
 use core::mem;
 
 /// One completed operation.
@@ -84,13 +84,18 @@ impl<Op, Ret> Recorder<Op, Ret> {
     }
 
     /// Returns all operations that were recorded by the logs dropped so far.
-    ///
-    /// # Panics
-    /// If a thread panicked while it dropped its log.
     pub fn finish(self) -> History<Op, Ret> {
-        let mut entries = mem::take(&mut *self.entries.lock().expect("no log panics while it is handed in"));
+        let mut entries = mem::take(&mut *self.entries());
         entries.sort_by_key(|entry| entry.invoked);
         History { entries }
+    }
+}
+
+impl<Op, Ret> Recorder<Op, Ret> {
+    /// Locks the entries, poisoned or not. A thread that appends them does not panic. But the virtual machine's threads
+    /// share one thread of the system: a log that is dropped while another thread unwinds poisons the lock.
+    fn entries(&self) -> MutexGuard<'_, Vec<Entry<Op, Ret>>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -147,9 +152,7 @@ impl<Op, Ret> Log<'_, Op, Ret> {
 
 impl<Op, Ret> Drop for Log<'_, Op, Ret> {
     fn drop(&mut self) {
-        if let Ok(mut entries) = self.recorder.entries.lock() {
-            entries.append(&mut self.entries);
-        }
+        self.recorder.entries().append(&mut self.entries);
     }
 }
 
