@@ -27,8 +27,9 @@
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::clock::event_stamp;
 use archipelago_platform::pad::CachePadded;
-use archipelago_platform::sync::{Mutex, MutexGuard, PoisonError};
+use archipelago_platform::sync::{Mutex, MutexGuard};
 use core::mem;
+use std::sync::PoisonError;
 
 /// One completed operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
