@@ -5,9 +5,10 @@
 //! full cache no two shards write a common cache line, and the bound holds at every moment.
 //!
 //! # Invariant
-//! The sum of the pool and all leases is the capacity and the *debt*: what resizes to smaller capacities have yet to take
-//! back. (Room that a thread is moving from one place to another is in neither.) A resize to a larger capacity pays off
-//! debt before it fills the pool. Otherwise the pool would grow by room that shards still have.
+//! The pool and all leases add up to the capacity plus the *debt*: the room that resizes to smaller capacities have yet
+//! to take back. (Room that a thread is moving between the pool and a lease, or from there to the debt, is counted in
+//! no place.) A resize to a larger capacity pays debt before it fills the pool. Otherwise the pool would grow by room
+//! that shards still have.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
 use archipelago_platform::sync::{Mutex, MutexGuard};
@@ -69,7 +70,7 @@ impl Budget {
         *self.lock()
     }
 
-    /// Sets the capacity. If it is below the previous one, the caller takes the debt back from the leases.
+    /// Sets the capacity, and pays debt from the pool. The caller then takes the rest of the debt back from the leases.
     pub fn set_capacity(&self, capacity: usize) {
         let mut debt = self.lock();
         let before = self.capacity.swap(capacity, Relaxed);

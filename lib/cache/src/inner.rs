@@ -438,8 +438,8 @@ where
         removed
     }
 
-    /// Sets the capacity, and evicts until the weight is not above it. Other calls, also those by listeners that this
-    /// one calls, may change the capacity meanwhile.
+    /// Sets the capacity, and evicts until no room remains to be taken back. Meanwhile other threads, and listeners
+    /// that this call runs, may change the capacity again.
     pub fn resize(&self, guard: &Guard<'_>, capacity: usize) {
         let capacity = possible(capacity);
         self.budget.set_capacity(capacity);

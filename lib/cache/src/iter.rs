@@ -41,7 +41,7 @@ where
         loop {
             for entry in &mut self.of_shard {
                 if !self.inner.is_expired(self.guard, entry) {
-                    // SAFETY: found under the guard, which lives as long as the iterator.
+                    // SAFETY: the entry was found under the guard, which is borrowed for `'p`.
                     let entry: &'p Entry<K, V> = unsafe { entry.as_ref() };
                     return Some((entry.key(), entry.value()));
                 }

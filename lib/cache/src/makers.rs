@@ -36,7 +36,8 @@ struct Shard {
 
 #[derive(Default)]
 struct State {
-    /// By the keys' hashes. Their users choose the hash function, so it needs no seed here.
+    /// The makers, by the hashes of their keys. The keys' hash function is the user's choice, so the map's own hash
+    /// function needs no seed.
     making: HashMap<u64, Making, FixedState>,
     /// The last number that a permit or a waiting task got. Each number is used once.
     last: u64,
@@ -66,8 +67,8 @@ struct Making {
     by: Option<thread::ThreadId>,
     /// `true` if [`Waits`] has waits for this maker.
     is_awaited: bool,
-    /// `true` in it if the maker had a value. It is made by the first who waits, and stored before the shard's lock, under which this
-    /// maker is removed, is released.
+    /// A flag that the waiting threads and tasks read: `true` if the maker had a value. The first of them makes the
+    /// flag. The value is stored under the shard's lock when this maker is removed.
     made: Option<Arc<AtomicBool>>,
     /// Tasks that wait, by their numbers.
     tasks: BTreeMap<u64, Waker>,

@@ -1,9 +1,10 @@
 //! A map's limits on memory: on memory that waits for readers, and on all memory.
 //!
 //! The cap on all memory is kept by an *allowance*: a number of bytes that may be requested before the memory is
-//! counted again. The allowance is at most a quarter of what was left at the last count, and at most 4 MiB. So is the
-//! second allowance, of operations that need memory outside pages. Counting reads the counters of all threads, but is
-//! rare with an allowance, and requests of several threads between two counts stay below the cap.
+//! counted again. There are two allowances: of operations that need room in pages only, and of operations that need
+//! memory outside pages, too. Each is at most a quarter of what was left at the last count, and at most 4 MiB. Counting
+//! reads the counters of all threads, but is rare with an allowance, and requests of several threads between two counts
+//! stay below the cap.
 //!
 //! Pages are allocated in blocks of many pages. For an entry that needs room in pages only, free pages of a block do
 //! not count: only memory *in use* counts ([`Limits::left`](Limits::left)). At the cap, entries that need no new page
@@ -104,11 +105,12 @@ pub(crate) struct Need {
     pub(crate) outside: usize,
 }
 
-/// The kind of operations that need room in pages only. The other kind needs memory outside pages, too.
+/// The [kind](Need::kind) of operations that need room in pages only. The other kind, 1, needs memory outside pages,
+/// too.
 const IN_PAGES: usize = 0;
 
 impl Need {
-    /// Returns the index of the allowance of such operations.
+    /// Returns the kind of operations that have this need: the index of their allowance.
     #[inline]
     fn kind(&self) -> usize {
         IN_PAGES + usize::from(self.outside > 0)
@@ -161,7 +163,7 @@ impl Limits {
     }
 
     /// Renews the allowance of operations such as this one, and returns whether the map may grow by `need`. The other
-    /// allowance becomes smaller: what is left of it was a part of the memory that was left at an earlier count.
+    /// allowance is lowered to what a renewal would give, since it was a part of what was left at an earlier count.
     #[cold]
     fn count_anew(&self, need: Need, space: Space) -> bool {
         let allowance = |kind| (self.left(kind, space) / 4).min(MOST_ALLOWANCE) as isize;

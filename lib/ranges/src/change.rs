@@ -199,7 +199,7 @@ impl<K: Point, V: Clone + Eq + 'static> Directory<K, V> {
         replaced.retire(guard);
         if after < before && after <= CAPACITY / 4 {
             self.merge(guard, low);
-            // If ranges are removed in ascending order, the next leaf is full yet, and the previous one is small.
+            // If ranges are removed in ascending order, the next leaf is still full, and the previous one is small.
             if low > K::MIN {
                 self.merge(guard, low.before());
             }

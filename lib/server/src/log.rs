@@ -202,7 +202,7 @@ impl Store {
     /// change.
     ///
     /// # Errors
-    /// If the log refuses it.
+    /// If the log refuses the seed.
     pub fn seed(&self, seed: u64) -> Result<(), Refusal> {
         if self.db.inspect(0, Db::takes_a_seed).map_err(|poisoned| poisoned.to_string())? {
             self.carry_out(Write::Seed { seed })?;

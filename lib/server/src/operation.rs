@@ -163,8 +163,8 @@ pub enum Write {
     /// Sets the seed of the databases' hash function, unless they have keys or a seed. A server carries it out when it
     /// starts with neither.
     ///
-    /// The seed is logged, and not kept in a file beside the log, since a log without its seed would be applied with
-    /// another order of keys. An earlier version refuses a log with this operation for the same reason.
+    /// The seed is logged, rather than kept in a file beside the log: without its seed, the log would be applied with
+    /// another order of keys. Earlier versions do not know this operation, and refuse a log that has it.
     Seed {
         /// The seed.
         seed: u64,

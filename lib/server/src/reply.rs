@@ -35,7 +35,7 @@ pub enum Reply {
     Double(f64),
     /// The digits of a floating-point number: a double in RESP3, a bulk string in RESP2.
     Digits(String),
-    /// A boolean that a script produced: 1 or 0 in RESP2.
+    /// A boolean that a script produced: a boolean in RESP3, 1 or 0 in RESP2.
     Bool(bool),
     /// The digits of a large integer that a script produced: a big number in RESP3, a bulk string in RESP2.
     Large(Vec<u8>),

@@ -311,7 +311,8 @@ fn lock(disk: &dyn Disk, directory: &Path) -> Result<Box<dyn DiskLock>, Refusal>
     })
 }
 
-/// Returns a random number. The keys of the standard library's hash function come from the operating system.
+/// Returns a random number other than 0. The keys of the standard library's hash function come from the operating
+/// system.
 fn secret() -> u64 {
     RandomState::new().build_hasher().finish().max(1)
 }

@@ -51,7 +51,7 @@ pub struct Moment {
 #[derive(Debug)]
 struct Queue {
     calls: Vec<Call>,
-    /// How many bytes of memory further commands may take: together as many as one request.
+    /// How many bytes of memory further commands may take. All commands together may take as many as one request.
     room: usize,
     /// Whether a command was refused. If so, `EXEC` will be refused.
     refused: bool,
@@ -67,7 +67,7 @@ pub struct Session {
     /// The client's protocol.
     pub protocol: Protocol,
     queue: Option<Queue>,
-    /// The watched keys of each database, with the operations since which they are watched.
+    /// The watched keys of each database, each with the number of the operation since which it is watched.
     watched: BTreeMap<u32, BTreeMap<Vec<u8>, u64>>,
     /// The database and the keys of a `WATCH` that is not answered yet.
     watching: Option<(u32, Vec<Vec<u8>>)>,

@@ -57,9 +57,9 @@
 //! # What a body can't do
 //! Bodies and their results are `Copy`: they own nothing that could be freed in them, and can write only to pages.
 //! References to other pages are results of [`Walk::follow`], which validates them. Debug builds panic if a body waits,
-//! allocates pages, or enters RCU sections; a [lock](crate::lock) for which it would wait stays as it is. The types do not prevent other side effects, such as input and output, or
-//! an allocation by the standard library. These abort a transaction. Then the body runs with locks held, and its result
-//! is correct.
+//! allocates pages, or enters RCU sections; a [lock](crate::lock) for which the body would wait stays as it is. The
+//! types do not prevent other side effects, such as input and output, or an allocation by the standard library. These
+//! abort a transaction. Then the body runs with locks held, and its result is correct.
 //!
 //! # A body that panics, or fails after it wrote
 //! In every back end such a body leaves no effect. The processor rolls a transaction back (NOrec's transaction writes

@@ -1,7 +1,7 @@
 //! MV-RLU with far more threads than processors: memory and the longest operation stay within bounds.
 //!
-//! Each test takes a fraction of a second. `ARCHIPELAGO_HOSTILE_SECONDS=30 cargo test --release -p archipelago-sync
-//! --test hostile_mvrlu -- --nocapture` runs longer and prints the measurements.
+//! A test takes up to a few seconds, unless it has to be repeated. `ARCHIPELAGO_HOSTILE_SECONDS=30 cargo test --release
+//! -p archipelago-sync --test hostile_mvrlu -- --nocapture` runs longer and prints the measurements.
 #![cfg(not(any(loom, miri, archipelago_sim)))]
 // `Ok(*tx.lock(link)? = value)` expresses in one line what would otherwise take three.
 #![allow(clippy::unit_arg)]
@@ -15,11 +15,11 @@ use archipelago_sync::mvrlu::{Abort, Builder, ClockKind, Collection, Domain, Lin
 static HEAP: Counting = Counting::new();
 
 /// The memory per thread, in bytes, that this test permits in addition to twice the live set. The goal is 64 KiB.
-/// Measured on two otherwise idle cores: 32 to 58 KiB; 52 to 58 KiB with 64 threads on 1,000 objects; 66 KiB once with
-/// 8 threads and a background thread; 80 KiB with 8 threads on 1,000 objects. In the last case, much of it is the
-/// newest copies of all objects, which take 64 bytes beside objects of 24. If other programs keep the processors busy,
-/// sections last longer, and more memory is used. Without the bound, memory would grow by megabytes per thread and
-/// second.
+/// Measured on two otherwise idle cores: 52 to 58 KiB with 64 threads on 1,000 objects; 66 KiB once with 8 threads and
+/// a background thread; 80 KiB with 8 threads on 1,000 objects; 32 to 58 KiB in all other cases. With 8 threads on
+/// 1,000 objects, much of the memory is the newest copy of each object: a copy takes 64 bytes, and an object 24. If
+/// other programs keep the processors busy, sections last longer, and more memory is used. Without the bound, memory
+/// would grow by megabytes per thread and second.
 const SHARE: usize = 128 * 1024;
 
 struct Outcome {
@@ -131,8 +131,8 @@ fn the_longest_operation_is_near_what_the_scheduler_does_anyway() {
     });
 }
 
-/// A handle that lives for one transaction never has enough versions of its own to collect, but all handles together
-/// have.
+/// A handle that lives for one transaction has too few versions to begin a collection. All handles together have
+/// enough.
 #[test]
 fn a_handle_for_each_transaction_leaves_nothing_behind() {
     let _alone = alone();
@@ -161,8 +161,8 @@ fn the_cap_counts_everything() {
             let (mut handle, mut full, mut round) = (domain.register(), 0_u64, 0_u64);
             while Instant::now() < end {
                 round += 1;
-                // First, objects are made and not retired, until the cap leaves no room. From then on, each new object
-                // replaces an old one.
+                // First, objects are made and not retired, until the cap leaves no room. Once an update of the thread
+                // was refused, each of its updates also retires the object that it replaces.
                 let made = handle.update(|tx| {
                     // SAFETY: not used after an abort.
                     let new = unsafe { tx.alloc([round; 16]) };

@@ -147,9 +147,10 @@ impl<S: Scheme> Database<S> {
     /// let it compute a result, and act on the result afterwards. `body` should be short, since versions that are
     /// replaced while it runs are freed only after it has ended.
     ///
-    /// While `body` runs, it may see inconsistent rows, since other transactions commit. (With the locking schemes, the
-    /// rows that it has seen stay as they are, but rows may appear where it has found none.) A run that saw inconsistent rows is repeated, whether it returned or panicked. But
-    /// `body` must not loop forever on inconsistent rows.
+    /// While `body` runs, it may see inconsistent rows, since other transactions commit. (With the locking schemes,
+    /// rows that `body` has seen do not change, but rows may appear where `body` has found none.) A run that saw
+    /// inconsistent rows is repeated, whether it returned or panicked. But `body` must not loop forever on inconsistent
+    /// rows.
     ///
     /// # Errors
     /// If `body` returns an error, and the rows that it read are consistent. Nothing that `body` wrote remains. In a

@@ -118,9 +118,9 @@
 //! the memory that waits to be freed. [`Database::limited`] sets a limit on all this memory.
 //!
 //! Rows' destructors run in any thread that uses the database. Their panics are reported by the panic hook, and not
-//! propagated. They may use the database: their thread is in no transaction, and has no lock of a row. Two kinds of
-//! destructors run within a transaction: of rows that the closure or a failed step drops, and those that the closure
-//! causes by a call of [`Database::collect`] or by the end of a snapshot.
+//! propagated. Destructors may use the database, since their thread is in no transaction and has no lock of a row.
+//! There are two exceptions, which run within a transaction: destructors of rows that the closure or a failed step
+//! drops, and destructors that the closure causes by a call of [`Database::collect`] or by the end of a snapshot.
 //!
 //! # Durability
 //! `Database::open` (feature `durable`) makes a database in a directory. After a crash of the process or

@@ -87,8 +87,8 @@ pub trait Tree<S: Scheme>: Send + Sync {
     unsafe fn unlink_later(&self, record: &Record<S>, guard: &Guard<'_>);
 }
 
-/// Data that the unlinked records of an index leave for their successors. Both are raised before a record is unlinked, so
-/// that the next record of its key finds them.
+/// Data that the unlinked records of an index leave for their successors. Both numbers are raised before a record is
+/// unlinked, so that users of the key's next record see them.
 #[derive(Default)]
 pub(crate) struct Gone {
     /// The greatest serial of their last versions. Only logged tables use it.

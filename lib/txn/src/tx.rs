@@ -21,8 +21,9 @@ use crate::work::{Look, Work};
 ///
 /// # Panics
 /// All methods: if the table belongs to another database, or does not have the index; and if a row's own methods panic.
-/// (A [`BLinkTree`](crate::on::BLinkTree) panics on keys longer than a quarter of a page.) A panic rolls the
-/// transaction back. If the closure catches the panic, the step has changed nothing, and the transaction may continue.
+/// (A [`BLinkTree`](crate::on::BLinkTree) panics on keys longer than a quarter of a page.) A panic that leaves the
+/// closure rolls the transaction back. If the closure catches the panic, the method that panicked has changed nothing,
+/// and the transaction may continue.
 pub struct Tx<'t, S: Scheme = Silo> {
     pub(crate) work: Work<'t, S>,
 }
@@ -47,8 +48,8 @@ impl<'t, S: Scheme> Tx<'t, S> {
         Ok(sight::get(&mut self.work, &core.rows, key)?)
     }
 
-    /// Returns the rows with these primary keys, in the order of the keys. This is faster than single look-ups, since
-    /// their cache misses overlap. O(keys · log n).
+    /// Returns, for each key in `keys`, the row with this primary key, or `None`; in the order of `keys`. This is
+    /// faster than single look-ups, since the cache misses of different keys overlap. O(keys · log n).
     ///
     /// ```
     /// # use archipelago_txn::{Database, Error, Row, on};
@@ -79,7 +80,7 @@ impl<'t, S: Scheme> Tx<'t, S> {
         Ok(sight::get_many(&mut self.work, &core.rows, keys)?)
     }
 
-    /// Returns the first row with this key of the index `I`, which is the only one if the index is unique.
+    /// Returns a row with this key of the index `I`. If several rows have the key, it is unspecified which one.
     ///
     /// # Errors
     /// [`Error::Conflict`].
@@ -183,9 +184,10 @@ impl<'t, S: Scheme> Tx<'t, S> {
         self.write(core, sought, None).map(|()| Some(old))
     }
 
-    /// Runs a part of the transaction that can be rolled back: if `part` fails or panics, its writes are undone, and
-    /// the transaction may continue. The commit still validates what `part` has read. Only a conflict cannot be rolled
-    /// back: after [`Error::Conflict`] all later steps and the commit fail with this error, too.
+    /// Runs a part of the transaction that can be rolled back: if `part` fails or panics, its writes are undone. The
+    /// transaction may then continue, except after a conflict. The commit still validates what `part` has read. A
+    /// conflict cannot be rolled back: after [`Error::Conflict`] all later steps and the commit fail with this error,
+    /// too.
     ///
     /// ```
     /// # use archipelago_txn::{Database, Error, Row, on};
@@ -219,7 +221,8 @@ impl<'t, S: Scheme> Tx<'t, S> {
     /// If `part` panics.
     pub fn savepoint<T, E>(&mut self, part: impl FnOnce(&mut Self) -> Result<T, E>) -> Result<T, E> {
         let mark = self.work.mark();
-        // The closure may catch the panic and continue.
+        // The panic is caught here and resumed below, since the transaction's closure may catch it and continue. The
+        // writes of `part` are undone before the panic is resumed.
         let result = catch_unwind(AssertUnwindSafe(|| part(self)));
         if !matches!(result, Ok(Ok(_))) {
             self.work.roll_back_to(mark);

@@ -6,7 +6,8 @@
 //! 2. SeqCst fence; load the clock; SeqCst fence. The scheme validates the reads, and gaps are looked up again.
 //! 3. Install all versions, unlatching record by record. No users' code runs from the first installation to the last.
 //! 4. Afterwards, with no latch held: release locks and holds, unlink records of absent keys, and retire replaced
-//!    versions. The latter two run destructors of rows, so nothing that another transaction may wait for is held then.
+//!    versions. Unlinking and retiring run destructors of rows, so they come after all that another transaction may
+//!    wait for has been released.
 //!
 //! Before step 3 no version is published, so a failed commit only frees them.
 
@@ -86,8 +87,8 @@ pub struct Work<'t, S: Scheme> {
     /// A record whose version the transaction has read and another transaction has replaced since. The transaction may
     /// still end, but must not write.
     stale: Option<*const Record<S>>,
-    /// The latest epoch on which those reads depend that do not say so when they are validated: in multi-version schemes
-    /// all reads, in the others those of keys that have a new record to which nothing was committed yet.
+    /// The latest epoch on which reads depend: in multi-version schemes all reads; in the others only reads of records
+    /// to which nothing was committed yet, since the epochs of other reads are in the versions that `reads` notes.
     newest: u64,
     /// Records that only this transaction may write, in multi-version schemes.
     owned: Vec<*const Record<S>>,
@@ -247,8 +248,8 @@ impl<'t, S: Scheme> Work<'t, S> {
     fn note_read(&mut self, place: RecordRef<S>, mode: Mode, (seen, is_newest): (*mut Version<S>, bool), moment: u64) {
         // SAFETY: seen inside of the guard.
         let committed = unsafe { seen.as_ref() }.filter(|seen| !seen.is_origin());
-        // A stamp that is not yet in its version, and that of a removal which this transaction sees, are at most the
-        // transaction's moment.
+        // A stamp that is not yet in its version is at most the transaction's moment, and so is the stamp of a removal
+        // that the transaction sees.
         let needs = committed.map_or_else(|| gone(place), Version::needs).min(moment);
         self.newest = self.newest.max(needs);
         if self.validates && is_newest && mode == Mode::Share {
@@ -593,8 +594,8 @@ impl<'t, S: Scheme> Work<'t, S> {
     }
 }
 
-/// Returns an epoch on which the absence of a key depends. Nothing was committed to the key's record yet. But if the key
-/// had a record before, the removal of its row was committed to the previous record, and is durable with this epoch.
+/// For a record to which nothing was committed yet: returns an epoch on which the absence of the key depends. If the
+/// key had a record before, the removal of its row was committed to that record, and is durable when this epoch is.
 fn gone<S: Scheme>(place: RecordRef<S>) -> u64 {
     // SAFETY: the index outlives the transaction.
     unsafe { &*place.tree }.gone().epoch.load(Ordering::Relaxed)
@@ -643,8 +644,9 @@ impl<S: Scheme> Default for Done<S> {
 }
 
 impl<S: Scheme> Drop for Work<'_, S> {
-    /// Releases locks and holds, and ends the transaction. Then destructors of rows run, which may use the database or
-    /// wait for another thread: what was not committed is freed, and what was replaced retired.
+    /// Releases locks, holds and ownership, and ends the transaction. Only then are versions freed that were not
+    /// committed, and replaced versions retired: this runs destructors of rows, which may use the database or wait for
+    /// another thread.
     fn drop(&mut self) {
         for (&record, &(mode, _)) in &self.locks {
             // SAFETY: alive inside of the guard.

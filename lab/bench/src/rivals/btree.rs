@@ -18,9 +18,10 @@
 //! if the leaf's version still holds afterwards. If any validation fails, the walk starts again from the root.
 //!
 //! A writer reads the leaf at some version, and then locks the leaf only if it still has this version. So the leaf has
-//! not changed since the writer read it. A split or merge locks the parent, then the node, then the neighbour, each
-//! likewise only at the version that the thread read. None of these locks waits, so there is no deadlock. A node that
-//! leaves the tree is marked obsolete; nodes and keys that leave the tree are retired to RCU.
+//! not changed since the writer read it. A split locks the parent, then the node. A merge locks the parent, then the
+//! left child, then the right one. Each is locked only at the version that the thread read. No thread waits for any of
+//! these locks, so there is no deadlock. A node that leaves the tree is marked obsolete; nodes and keys that leave the
+//! tree are retired to RCU.
 //!
 //! Complexity: O(log n) nodes of eight cache lines. A scan reads each leaf once, and copies it before it shows any
 //! entry.
@@ -48,7 +49,7 @@ const SPARSE: usize = FANOUT / 4;
 
 /// A map from `K` to `u64`.
 pub struct BTreeOlc<K: TreeKey> {
-    /// The address of the root, and its lock.
+    /// The lock of the root's address, and the address.
     anchor: CachePadded<(VersionLock, AtomicU64)>,
     _nodes: PhantomData<Box<Node<K>>>,
     // Dropped last: dropping the domain frees the nodes that were retired from the tree.
@@ -244,7 +245,7 @@ impl<K: TreeKey> BTreeOlc<K> {
         if changed { lock.unlock() } else { lock.unlock_unchanged() }
     }
 
-    /// Walks to `key` and merges sparse nodes on the way. Returns `Ok` if no sparse node is left on the way.
+    /// Walks to `key` and merges sparse nodes on the way. Returns `Ok` if no node on the way can be merged.
     fn try_tidy(&self, key: &K, guard: &Guard<'_>) -> Result<(), Retry> {
         let (mut met, anchor) = self.root(guard)?;
         if !met.node.is_leaf() && met.node.count() == 0 {
@@ -282,7 +283,7 @@ impl<K: TreeKey> BTreeOlc<K> {
     }
 
     /// Merges the child at a position with its right neighbour, or the last child with its left one, if both fit in one
-    /// node. Returns whether they did.
+    /// node with room to spare, see [`Node::takes`]. Returns whether they did.
     fn merge(&self, parent: Met<'_, K>, at: usize, guard: &Guard<'_>) -> Result<bool, Retry> {
         let count = parent.node.count();
         if count == 0 {
@@ -370,8 +371,8 @@ unsafe fn met<'g, K: TreeKey>(word: u64, validate: impl Fn() -> bool) -> Result<
     // end.
     let node = unsafe { &*pointer::<Node<K>>(word) };
     let version = node.lock.read_unlocked().ok_or(Retry)?;
-    // The parent is validated again after the child's version was read: only then is it the version of a node that is
-    // still the child.
+    // The parent, or the anchor, is validated again after the child's version was read. This proves that the node was
+    // still the child when the node had this version.
     if validate() { Ok(Met { node, version }) } else { Err(Retry) }
 }
 
@@ -383,7 +384,7 @@ unsafe fn retire<K>(node: &Node<K>, guard: &Guard<'_>) {
     unsafe { guard.retire_box(node) };
 }
 
-/// Repeats an attempt until no other thread interferes.
+/// Repeats an attempt until it succeeds.
 #[inline]
 fn until_done<R>(mut attempt: impl FnMut() -> Result<R, Retry>) -> R {
     if let Ok(done) = attempt() {

@@ -1,5 +1,5 @@
-//! A skip list each of whose operations is one hardware transaction: the HTM-SkipList of Eunomia's authors. Keys are
-//! `u64`.
+//! A skip list whose look-ups, insertions and removals are one hardware transaction each; an update is two or more, and
+//! a scan one for each [`BATCH`] entries: the HTM-SkipList of Eunomia's authors. Keys are `u64`.
 //!
 //! # Invariants
 //! - Keys ascend on each level, and the nodes of a level are among the nodes of the level below. All links change only
@@ -131,7 +131,7 @@ impl HtmSkipList {
     /// Checks the whole list.
     ///
     /// # Panics
-    /// If an invariant is broken.
+    /// If keys do not ascend on a level, or a node is on a level above its height.
     pub fn check_invariants(&mut self) {
         for level in 0..LEVELS {
             let (mut at, mut last) = (self.head.next(level), None);

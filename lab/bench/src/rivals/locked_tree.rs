@@ -1,9 +1,10 @@
-//! A B+tree under one reader-writer lock, all of whose memory is announced to the virtual machine. It is the simulated
-//! counterpart of `rwlock-btreemap`: the virtual machine cannot see accesses inside the standard library's tree.
+//! A B+tree under one reader-writer lock. Accesses to the tree's memory are announced to the virtual machine, except
+//! the moves of a split. The tree is the simulated counterpart of `rwlock-btreemap`: the virtual machine cannot see
+//! accesses inside the standard library's tree.
 //!
 //! Invariants: a leaf's entries and an inner node's separators ascend. An inner node has one more child than
-//! separators; the keys below child `n` are at or above separator `n - 1` and below separator `n`. No node has more
-//! than [`FULL`] entries. Emptied leaves stay.
+//! separators. The keys in the subtree of child `n` are at least separator `n - 1` and less than separator `n`. A leaf
+//! has at most [`FULL`] entries, and an inner node at most `FULL` separators. Emptied leaves stay.
 
 use archipelago_index::{OrderedIndex, OrderedSession};
 use archipelago_platform::plain::Plain;
@@ -73,8 +74,8 @@ impl Node {
         entries.binary_search_by_key(&key, |entry| entry.0)
     }
 
-    /// Inserts or replaces. Returns the value replaced; and if the node was split, its upper half with the least key of
-    /// that half.
+    /// Inserts or replaces. Returns the value replaced; and if the node was split, its upper half, with the separator
+    /// before that half.
     fn insert(&mut self, key: u64, value: u64) -> (Option<u64>, Option<(u64, Box<Node>)>) {
         match self {
             Node::Leaf(entries) => match Self::find(entries, key) {

@@ -164,7 +164,8 @@ fn perform<K: BenchKey>(session: &impl OrderedSession<K, u64>, op: &MapOp<K, u64
 }
 
 /// Tests a rival with `u64` keys: against a model; natively, its histories; on the virtual machine (a simulator), its
-/// histories under many schedules. In these schedules, transactions abort sometimes, always or never.
+/// histories under many schedules. In these schedules, transactions abort sometimes, always, never, or for lack
+/// of room.
 pub fn check_rival<I: BenchIndex<u64>>(keys: &[u64], check: impl Fn(&mut I)) {
     let few = scaled(keys.len(), 150);
     agrees_with_a_model::<u64, I>(&keys[..few], &check);

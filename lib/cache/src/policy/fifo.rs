@@ -5,23 +5,26 @@ use std::collections::VecDeque;
 use crate::entry::Resident;
 
 /// The least number of blank slots at which the queue is compacted. A removed entry leaves its slot blank until
-/// [`pop`](Fifo::pop) reaches the slot, or until a removal finds at least this many blank slots, and more than entries.
+/// [`pop`](Fifo::pop) reaches the slot, or until the queue is compacted: by a removal that finds at least this many
+/// blank slots and more blank slots than entries, or by `pop`, see [`SPARE`].
 const BLANK_AT_LEAST: usize = 32;
 
-/// The queue is compacted, too, if it has memory for more than this many slots for each entry. Its memory has doubled
-/// whenever it was full, and half of its slots may be blank, so it has less unless entries have left.
+/// `pop` compacts the queue, too, if the queue has memory for more than this many slots for each entry. The memory
+/// doubles when all slots are in use, and about half of these may be blank. So the memory exceeds this bound only after
+/// entries have left.
 const SPARE: usize = 4;
 
-/// An entry's header is prefetched when the entry is this many slots away from the oldest end. The headers of the oldest entries are mostly in no
-/// processor's cache.
+/// An entry's header is prefetched when the entry is this many slots away from the oldest end. The headers of the
+/// oldest entries are mostly in no processor's cache.
 const AHEAD: usize = 4;
 
-/// A queue. An entry's number is its position in the order of arrival. The entry's header stores its *place*: the low
-/// bits of the number, and `TAG`, which identifies the entry's queue among a policy's two queues.
+/// A queue. Each entry has a number. Numbers ascend in the order of the queue; compaction gives all entries new ones.
+/// The entry's header stores its *place*: the low bits of the number, and `TAG`, which identifies the entry's queue
+/// among a policy's two queues.
 ///
 /// # Invariants
 /// 1. `items[number - first]` is the entry that has `number`, or is blank (`None`).
-/// 2. `weight` and `len` count the slots that are not blank.
+/// 2. `len` is the number of slots that are not blank; `weight` is the sum of their entries' weights.
 pub(crate) struct Fifo<const TAG: u32> {
     items: VecDeque<Option<Resident<'static>>>,
     first: u64,
@@ -59,7 +62,7 @@ impl<const TAG: u32> Fifo<TAG> {
         self.len
     }
 
-    /// Returns the number after the last entry's number.
+    /// Returns the number that the next entry gets.
     pub fn end(&self) -> u64 {
         self.first + self.items.len() as u64
     }
@@ -163,7 +166,8 @@ mod tests {
         let entries: Vec<_> = (0..1_000_u64).map(|key| Entry::boxed(key, (), key, 1)).collect();
         // SAFETY: freed below.
         let resident = |at: usize| unsafe { Resident::new(entries[at]) };
-        // The numbers of these entries cross a multiple of `MOST`, at which the stored places start again at 0.
+        // The numbers of these entries cross a multiple of `MOST`, at which the number bits of
+        // places start again at 0.
         let mut queue = Fifo::<1> { first: 3 * u64::from(MOST) - 500, ..Fifo::default() };
         (0..1_000).for_each(|at| queue.push(resident(at)));
         (0..1_000).filter(|at| at % 10 != 3).for_each(|at| queue.remove(resident(at)));

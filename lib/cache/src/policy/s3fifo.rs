@@ -153,9 +153,9 @@ impl sealed::Queues for S3Fifo {
 impl S3Fifo {
     /// Removes and returns the entry to evict. `marks` returns the hits of an entry that were counted.
     ///
-    /// An entry of the main queue that was hit is spared: it enters the queue again with a hit less. Threads that go on
-    /// hitting all entries of the queue could keep the loop going forever. So after as many rounds as an entry may have
-    /// hits, an entry is evicted although it was hit. Without such threads there are no more rounds anyway.
+    /// An entry of the main queue that was hit is spared: it enters the queue again with one hit less. If other threads
+    /// hit all entries of the queue again and again, the loop would not end. So after [`MOST_HITS`] rounds an entry is
+    /// evicted although it was hit. Without hits during the eviction, an entry has no hits left after so many rounds.
     fn evict_by(&mut self, room: usize, marks: impl Fn(&Header) -> u32) -> Option<Resident<'static>> {
         self.undisturbed = 0;
         let mut spared = 0;

@@ -119,11 +119,11 @@ impl<F: Form> RawArt<F> {
     }
 
     /// Divides the tree into up to `parts` parts with about equally many leaves, and calls `show` with the first leaf
-    /// of each, in ascending order. O(`parts`) edges are looked at, and those of the last level.
+    /// of each, in ascending order. The call looks at O(`parts`) edges, and at those of the last level.
     ///
-    /// Subtrees are not divided further on the [level](Self::level) where they are small. If the level is not found
-    /// among O(`parts`) nodes, since each node has few children, a part may have more leaves than the others, and there
-    /// may be fewer parts.
+    /// Subtrees are divided down to the [level](Self::level) on which they are small. If O(`parts`) edges do not lead
+    /// to this level, since each node has few children, a part may have more leaves than the others, and there may be
+    /// fewer parts.
     pub(crate) fn cut<'g>(&self, guard: &'g Guard<'_>, parts: usize, mut show: impl FnMut(&'g [u8], u64)) {
         let parts = parts.min(self.len()).max(1);
         let level = self.level(guard, parts);
@@ -195,7 +195,7 @@ struct Level {
     leaves: usize,
 }
 
-/// The least number of subtrees that a part consists of. There are several, since subtrees differ in size.
+/// The least number of subtrees of a part, on average. A part has several subtrees, since subtrees differ in size.
 const SUBTREES: usize = 16;
 
 /// The greatest number of edges, for each part, that are looked at before the last level.

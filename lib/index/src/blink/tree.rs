@@ -24,8 +24,8 @@
 //! the page. Version locks still exclude writers and validate readers, so coarse latches change where threads wait, but
 //! not correctness.
 //!
-//! The table is for policies without [`LATCHED_READS`](Policy::LATCHED_READS). With them, a descent also holds the
-//! latch of the page that it reads, shared, and takes the latch of the next page before it releases this one.
+//! The table is for policies without [`LATCHED_READS`](Policy::LATCHED_READS). With latched reads, a descent also holds
+//! the latch of the page that it reads, shared, and takes the latch of the next page before it releases this one.
 //!
 //! | operation | latches, in this order |
 //! |---|---|

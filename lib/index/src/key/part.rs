@@ -208,7 +208,7 @@ impl PartBuffer {
 }
 
 /// The rest of an encoding, from which parts are read. Inside a `Reverse` the bytes are complemented as they are read,
-/// so no copy of them is made.
+/// so only strings are copied.
 pub struct Encoded<'a> {
     bytes: &'a [u8],
     /// What each byte is xored with: 0, or 255 inside a `Reverse`.
@@ -247,7 +247,7 @@ impl<'a> Encoded<'a> {
         self.masked(all)
     }
 
-    /// Removes the bytes before the first zero byte and returns them.
+    /// Removes the bytes before the first zero byte (inside a `Reverse`, its complement) and returns them.
     ///
     /// # Panics
     /// If there is no zero byte.

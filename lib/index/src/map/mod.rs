@@ -98,10 +98,10 @@ pub(crate) type CoreOf<S, K> = <FormOf<K> as Form>::Core<S>;
 /// read by reference under a guard. They need not be `Clone`: each method that returns a clone has a counterpart that
 /// returns a reference ([`Ref`], [`Entry`]).
 ///
-/// A map is invariant in the types of its keys and values, like a lock around them. The types of two values may be
-/// subtypes of each other even if they are `'static`, since a function that takes any reference is also one that takes
-/// a `&'static` one. If a map of the first could be used as a map of the second, then a function that needs a
-/// `&'static` reference could be stored, and be called with another one:
+/// A map is invariant in the types of its keys and values, like a lock around them. One `'static` type can be a subtype
+/// of another: a function that takes any reference also takes a `&'static` reference. If a map of the first type could
+/// be used as a map of the second type, a function that needs a `&'static` reference could be stored in the map, and
+/// then be called with a shorter one. So these do not compile:
 ///
 /// ```compile_fail,E0308
 /// use archipelago::HydraList;
@@ -125,7 +125,7 @@ pub(crate) type CoreOf<S, K> = <FormOf<K> as Form>::Core<S>;
 /// }
 /// ```
 ///
-/// (What only gives values out may be used so. A [`Ref`] of the first is a `Ref` of the second:)
+/// (A type that only returns values is covariant. So a [`Ref`] of the first type is a `Ref` of the second type:)
 ///
 /// ```
 /// use archipelago::index::{Entry, Ref};
@@ -148,8 +148,8 @@ pub struct Map<S: Kind, K: Key, V: Send + Sync + 'static> {
     /// `None` means the defaults.
     settings: Option<Box<Settings<S>>>,
     // The map owns values of type V. It is `Send` and `Sync` under the conditions that would hold for an `RwLock`
-    // around its entries: all threads get shared references to the values. As an `RwLock`, it is invariant in `V`: a
-    // reference to the map stores values as well as reading them.
+    // around its entries: all threads get shared references to the values. Like an `RwLock`, the map is invariant in
+    // `V`, since a reference to the map permits both reading and storing values.
     entries: PhantomData<(K, Stored<V>)>,
 }
 

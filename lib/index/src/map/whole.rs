@@ -146,8 +146,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// many entries. The first range is below the first key, the second range begins with it, and so on. The ranges can
     /// be processed by several threads. O(parts), or O(nodes) of the upper part of the structure.
     ///
-    /// In an [`Art`](crate::Art), a part cannot be found among O(parts) nodes if thousands of keys are prefixes of one
-    /// another (`a`, `aa`, `aaa`, ...). Such keys may all be in one part.
+    /// In an [`Art`](crate::Art), O(parts) nodes do not suffice to divide thousands of keys that are prefixes of one
+    /// another (`a`, `aa`, `aaa`, ...). Such keys may all be in one range.
     ///
     /// ```
     /// use archipelago::HydraList;

@@ -57,7 +57,7 @@ const HELP: usize = 32;
 /// The number of times that a thread that finds the log full helps and waits without success before it lets the log
 /// grow.
 const PATIENCE: u32 = 64;
-/// The number of times that entries become free, but too few for a combiner's batch, before the combiner appends alone.
+/// How often a combiner may find that entries became free, but too few for its batch, before it appends alone.
 const OVERTAKEN: u32 = 64;
 /// How long a thread sleeps between two attempts if the log may not grow any more.
 const NAP: Duration = Duration::from_micros(100);
@@ -121,8 +121,8 @@ impl<T: Replicable> Replica<T> {
 /// The right to combine for one replica.
 pub(super) type Turn<'s, T> = turn::Turn<'s, Combiner<T>, <T as Sequential>::Write, <T as Sequential>::Response>;
 
-/// The right to append alone, until this value is dropped. It is only a request to the others, and orders nothing, so
-/// all accesses are Relaxed.
+/// The right to append alone, which lasts until this value is dropped. The flag only asks the other combiners to wait,
+/// and orders nothing, so all accesses are Relaxed.
 struct Alone<'s>(&'s AtomicBool);
 
 impl<'s> Alone<'s> {
@@ -145,8 +145,8 @@ pub(super) struct Shared<T: Replicable> {
     pub(super) observer: Option<sync::Mutex<Observed<T::Write>>>,
     /// If there is an observer: the index below which it has committed all operations.
     pub(super) observed: AtomicU64,
-    /// Whether one combiner appends alone; see [`reserve`](Self::reserve). In a cache line of its own: each combiner
-    /// reads it, and it seldom changes.
+    /// `true` while one combiner appends alone; see [`reserve`](Self::reserve). The flag has a cache line of its own,
+    /// since each combiner reads it, and it seldom changes.
     pub(super) exclusive: CachePadded<AtomicBool>,
     pub(super) min_batch: usize,
     /// Whether background threads combine. If so, clients wait for a while before they combine themselves.
@@ -343,12 +343,13 @@ impl<T: Replicable> Shared<T> {
 
     /// Reserves `count` entries. While the log is full, recycles it, helps lagging replicas for which no thread works,
     /// and waits. If this frees no entries for a while, some replica has stopped, and the log grows. If the log has its
-    /// largest size, the call waits for that replica.
+    /// largest size, the call waits for that replica. A log that is not longer than the batch grows at once, if it
+    /// may grow.
     ///
-    /// A long batch needs most of the log, or even an empty log, and other replicas' combiners need little. So they
-    /// could take each entry that becomes free. A combiner that was overtaken a number of times therefore appends
-    /// alone: the others wait, replay what they have appended, and so empty the log. If a replica has stopped, this
-    /// combiner lets the others append again.
+    /// A long batch needs most of the log, or even an empty log, while the batches of other replicas' combiners may be
+    /// short. So these combiners could take each entry that becomes free. A combiner that was overtaken more than
+    /// [`OVERTAKEN`] times therefore appends alone: the others wait, replay what they have appended, and so empty the
+    /// log. If a replica has stopped, this combiner lets the others append again.
     fn reserve(
         &self,
         at: usize,

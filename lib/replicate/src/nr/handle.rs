@@ -146,9 +146,9 @@ impl<T: Replicable> Handle<T> {
     }
 
     /// Carries out several changing operations as one batch, in order. No other operation takes effect in between,
-    /// unless the batch is longer than the log can ever be ([`Builder::largest_log`](super::Builder::largest_log)). Then
-    /// each part that fits into the log is one step. While a batch waits for most of the log to become free, changes on
-    /// other replicas may have to wait, too.
+    /// unless the batch is longer than the log can ever be ([`Builder::largest_log`](super::Builder::largest_log)).
+    /// Then each part that fits into the log is one step. While a batch waits for most of the log to become free,
+    /// changes on other replicas may have to wait, too.
     ///
     /// ```
     /// use archipelago::replicate::{FromFns, Replicated};

@@ -196,7 +196,7 @@ impl Selector {
             self.note(units::all()[unit].name(), allow);
             return Ok(());
         }
-        // A command with subcommands cannot be allowed with a word that is not the name of a subcommand.
+        // A command with known subcommands cannot be allowed with a word that is not the name of a subcommand.
         if part.is_empty() || known || !allow {
             return Err(if part.is_empty() { SYNTAX } else { UNKNOWN });
         }

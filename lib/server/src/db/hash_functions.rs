@@ -1,4 +1,4 @@
-//! Tests of the hash functions of databases: that each table of a database has the same one.
+//! Tests that all tables of a database have the database's hash function.
 
 use super::hash::Hash;
 use super::set::Set;
@@ -30,7 +30,8 @@ fn has<E: Keyed>(table: &Table<E>, hashing: Hashing) -> usize {
     1
 }
 
-/// Checks all tables of the databases. Returns how many values have a table: sets, hashes, hashes with times, sorted sets.
+/// Checks all tables of the databases. Returns how many values have a table: sets, hashes, hashes with times, sorted
+/// sets.
 fn checked(db: &Db) -> [usize; 4] {
     let mut met = [0; 4];
     for space in &db.spaces {

@@ -9,7 +9,7 @@ type Pack = super::pack::Pack<true>;
 /// may exceed it.) Allocators have blocks of this size, so that a full pack wastes nothing.
 const FULL: usize = 8 << 10;
 
-/// Counts packs that were walked over or may have been moved.
+/// Counts packs that a walk has visited, and packs that a removal may have moved.
 #[cfg(test)]
 fn steps(number: usize) {
     tests::STEPS.set(tests::STEPS.get() + number);
@@ -162,8 +162,8 @@ impl List {
     /// of packs and the bytes of two of them.
     pub fn remove(&mut self, index: usize, mut count: usize) {
         let Some((mut at, mut inner)) = self.locate(index) else { return };
-        // The packs of which all elements go are adjacent. They are removed at once, since each removal in the middle
-        // moves the packs beside it.
+        // The packs of which all elements are removed are adjacent. They are removed in one step, since each removal of
+        // packs in the middle moves the packs beside them.
         let mut emptied = at..at;
         while count > 0 {
             let pack = &mut self.packs[at];
@@ -186,8 +186,8 @@ impl List {
         }
     }
 
-    /// Removes elements that equal `element`, at most `most` of them, and those that are nearest to an end. Returns
-    /// their number. Takes time in proportion to the list's bytes, however many elements are removed.
+    /// Removes the elements that equal `element`; if more than `most` equal it, only the `most` nearest to `end`.
+    /// Returns how many were removed. Takes time in proportion to the list's bytes, however many elements are removed.
     pub fn remove_equal(&mut self, element: &[u8], end: End, most: usize) -> usize {
         let mut left = most;
         let strip = |pack: &mut Pack| {

@@ -9,9 +9,10 @@
 //!   node are in order, none precedes the node's key, and all have smaller identifiers than the next node's key.
 //!   Deleted entries may have any identifiers: after `XSETID` to a smaller identifier, new entries have smaller
 //!   identifiers than deleted entries before them.
-//! - A node without live entries precedes all nodes with live entries.
+//! - A node without live entries precedes all nodes with live entries, unless it was read from a file.
 //! - `len` is the number of entries that are not deleted, summed over all nodes.
-//! - `stored` and `grouped` are the sums of the nodes' and groups' sizes.
+//! - `stored` and `grouped` are the sums of the nodes' and groups' sizes, with the costs per node and the groups'
+//!   names.
 //! - An entry is in `Group::pending` with a consumer if and only if the entry is in this consumer's `pending`.
 
 use core::fmt;
@@ -171,7 +172,7 @@ impl Group {
     }
 }
 
-/// A group of a stream, to be changed. On drop, the stream counts the difference of sizes.
+/// Mutable access to a group of a stream. The drop adds the change of the group's size to [`Stream`]'s sum.
 pub struct Changed<'s> {
     group: &'s mut Group,
     grouped: &'s mut usize,
@@ -275,8 +276,8 @@ impl Stream {
         self.len == 0
     }
 
-    /// Returns the identifier of the first entry, or 0-0 if the stream is empty. Takes the time to decode the deleted
-    /// entries before the first entry, and its fields.
+    /// Returns the identifier of the first entry, or 0-0 if the stream is empty. Takes the time to decode the first
+    /// entry and the deleted entries before it.
     pub fn first(&self) -> Id {
         #[cfg(test)]
         FIRSTS.set(FIRSTS.get() + 1);
@@ -295,8 +296,9 @@ impl Stream {
 
     /// Appends an entry. Its identifier must be larger than `last`.
     pub fn append<'f>(&mut self, id: Id, fields: impl ExactSizeIterator<Item = &'f [u8]> + Clone) {
-        // After `XSETID` to a smaller identifier, the entry can precede nodes whose entries are all deleted. In such a
-        // node, or behind it, look-ups by the nodes' keys would not find the entry.
+        // After `XSETID` to a smaller identifier, the entry may have a smaller identifier than the key of a last node
+        // whose entries are all deleted. In such a node, or behind it, look-ups by the nodes' keys would not find the
+        // entry.
         while let Some((&master, node)) = self.nodes.last_key_value()
             && node.live() == 0
             && id <= master
@@ -320,12 +322,13 @@ impl Stream {
         self.last = id;
     }
 
-    /// Returns a stream of the nodes of a file, each with its master's identifier. `last` is that of the last entry.
-    /// The nodes must be in the order of these identifiers. Returns `None` if a node is malformed, or the nodes' live
-    /// entries overlap.
+    /// Returns a stream of the nodes of a file, each with its master's identifier. The stream's `last` is the
+    /// identifier of its last live entry. The nodes must be in the order of the masters. Returns `None` if a node is
+    /// malformed, if the nodes are out of order, or if their live entries overlap.
     ///
-    /// Redis, and versions of this program before the end of November 2026, put an entry that precedes a node's deleted
-    /// entries into this node, even if it precedes the node's master. Such nodes get their first live entry as master.
+    /// Redis, and versions of this program before the end of November 2026, append an entry to the last node even if
+    /// the entry's identifier is smaller than the master's. Such a node gets the identifier of its first live entry as
+    /// master.
     pub(crate) fn of_nodes<B: AsRef<[u8]>>(saved: impl Iterator<Item = (Id, B)>) -> Option<Self> {
         let (mut nodes, mut before) = (Vec::new(), None);
         for (master, bytes) in saved {
@@ -439,20 +442,21 @@ impl Stream {
             if node.live() > 0 {
                 break;
             }
-            // The node remains because of a deleted entry. The next node's entries may precede this entry.
+            // Only deleted entries are left, of which one has an identifier that is to be kept. The next node's entries
+            // may have smaller identifiers than this deleted entry.
             from = master.next();
         }
         before - self.len
     }
 
-    /// Returns whether an entry at or after `from` was deleted. `first` is the stream's [first](Self::first) entry.
-    /// O(1).
+    /// Returns whether an entry at or after `from` was deleted. `first` is the identifier of the stream's
+    /// [first](Self::first) entry. O(1).
     pub fn has_holes_from(&self, first: Id, from: Id) -> bool {
         self.len > 0 && self.deleted != Id::MIN && first <= self.deleted && from <= self.deleted
     }
 
     /// Returns how many entries up to this identifier were ever added, if this number can be determined. `first` is the
-    /// stream's [first](Self::first) entry. O(1).
+    /// identifier of the stream's [first](Self::first) entry. O(1).
     pub fn ordinal(&self, first: Id, id: Id) -> Option<u64> {
         if self.added == 0 {
             return Some(0);

@@ -44,8 +44,8 @@ const NEAR: usize = 16;
 /// The hash function of the tables of one database. It follows from a secret seed, so that a client cannot choose keys
 /// with equal hashes. The seed is a part of the database: the replicas have it in common, and recoveries restore it.
 ///
-/// With a seed, the function is SipHash-1-3. A multiplicative mix like [`unseeded`] would not do with any seed: a key
-/// that makes one factor 0 makes the product 0, whatever the seed is. Seed 0 stands for `unseeded`, the function of
+/// With a seed, the function is SipHash-1-3. A multiplicative mix like [`unseeded`] would not suffice: a key that makes
+/// one factor 0 makes the product 0, whatever the seed is. Seed 0 stands for `unseeded`, the function of
 /// databases that are older than seeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hashing(u64);
@@ -65,7 +65,7 @@ impl Hashing {
     pub fn of(self, key: &[u8]) -> u32 {
         match self.0 {
             0 => unseeded(key),
-            // A table has room for one word of the key of 128 bits. The other word follows from it.
+            // SipHash's key has two words. A table stores only one of them, from which the other follows.
             seed => (SipHasher13::new_with_keys(seed, !seed).hash(key) >> 32) as u32,
         }
     }
@@ -128,7 +128,7 @@ impl<E> Table<E> {
         Self { hashing, directory: Vec::new(), bits: 0, leaves: Vec::new(), len: 0, heap: 0 }
     }
 
-    /// Moves all entries into another table.
+    /// Moves all entries into a new table with the same hash function, and returns the new table.
     pub fn take(&mut self) -> Self {
         core::mem::replace(self, Self::new(self.hashing))
     }
@@ -179,7 +179,8 @@ impl<E: Keyed> Leaf<E> {
         entry.map_or(Ordering::Greater, |entry| entry.hash().cmp(&hash).then_with(|| read(entry.key()).cmp(key)))
     }
 
-    /// Continues [`find`](Self::find) at slot `from`. All slots from the key's home to this slot have lesser entries.
+    /// Continues [`find`](Self::find) at slot `from`. All slots from the key's home on and before slot `from`
+    /// have lesser entries.
     ///
     /// The slots from the home on are first lesser, then equal (at most one) and then greater: entries are sorted, and
     /// an entry behind an empty slot has its home behind this slot, so its hash is greater than the key's. The search

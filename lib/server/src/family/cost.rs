@@ -19,7 +19,7 @@ pub const LONG: usize = 256 << 10;
 /// The least number of bytes that one element counts as.
 const ELEMENT: usize = 64;
 
-/// The number of bytes of a key's name that count as a part of its element.
+/// The most bytes of a key's name that are stored without heap memory.
 const NAME: usize = 22;
 
 /// `XINFO` without `FULL` examines only the identifiers of a stream's nodes. Its cost is the stream's size divided by
@@ -37,7 +37,7 @@ fn of(view: &View<'_>, call: &Call) -> usize {
         let keys = call.command.keys.places(args).into_iter();
         keys.filter_map(|place| view.value(&args[place])).map(|value| value.heap()).sum::<usize>()
     };
-    // This many elements of the key's value, or of several keys' values together.
+    // The cost of `count` elements of each key's value, summed over the keys.
     let some = |count: Option<usize>| {
         let keys = call.command.keys.places(args).into_iter();
         let values = keys.filter_map(|place| view.value(&args[place]));
@@ -93,8 +93,8 @@ fn names(view: &View<'_>, count: usize, pattern: &[u8]) -> usize {
     count.saturating_mul(name.saturating_mul(compared(pattern)).max(ELEMENT))
 }
 
-/// Returns how often a pattern may compare each byte of a text. Behind a `*`, each place of the text may be compared
-/// with the whole rest of the pattern.
+/// Returns how many comparisons with a pattern each byte of a text may cause. After a `*`, the whole rest of the
+/// pattern may be compared at each position of the text.
 fn compared(pattern: &[u8]) -> usize {
     let behind = pattern.iter().position(|byte| *byte == b'*').map_or(0, |star| pattern.len() - star - 1);
     behind.max(1)

@@ -263,7 +263,7 @@ fn deliver(
     let stream = change.make::<Stream>(key)?;
     let mut group = stream.remove_group(name).expect("it was looked at");
     let mut all = Vec::new();
-    // The first entry is looked up once: it remains, and it may have very many fields.
+    // The first entry is looked up once: a delivery does not change it, and it may have very many fields.
     let first = stream.first();
     if let Some(from) = group.last.next() {
         for entry in stream.range(from, Id::MAX, false).take(asked.count) {

@@ -71,8 +71,8 @@ fn number(number: u64) -> Reply {
     Reply::Int(number as i64)
 }
 
-/// Returns how many entries the group has not read yet, if this number can be determined. `first` is the stream's first
-/// entry.
+/// Returns how many entries the group has not read yet, if this number can be determined. `first` is the
+/// identifier of the stream's first entry.
 fn lag(stream: &Stream, first: Id, group: &Group) -> Reply {
     let read = match group.read {
         _ if stream.added == 0 => Some(0),

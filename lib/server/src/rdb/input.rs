@@ -28,7 +28,7 @@ pub struct Input<'r, R> {
     from: &'r mut R,
     offset: u64,
     digest: Digest<'static, u64, Table<16>>,
-    /// The hash function of the values that are made from the bytes.
+    /// The hash function of the tables of values that are made from the bytes.
     pub hashing: Hashing,
 }
 

@@ -106,9 +106,9 @@ fn text(table: &Table, name: &str) -> Result<Option<Vec<u8>>> {
     })
 }
 
-/// Converts the value that a script returned to a reply, with booleans if the script asked for the types of RESP3. As
-/// in Redis, tables that stand for RESP3's other types need not be asked for. The conversion counts against the
-/// script's budget.
+/// Converts the value that a script returned to a reply. If the script asked for the types of RESP3 (`three`), booleans
+/// remain booleans. As in Redis, tables that stand for other types of RESP3 are converted in either case. The
+/// conversion counts against the script's budget.
 pub fn answer(value: &Value, three: bool, budget: &Budget) -> Answer {
     let mut replies = Replies { room: LARGEST, budget, count: 0, three };
     replies.of(value, 0).map_err(|_| match budget.spent() {

@@ -79,7 +79,7 @@ pub struct Client {
     pub tracking: Option<Mode>,
     /// The argument of `CLIENT CACHING` for the next command.
     pub caching: Option<bool>,
-    /// Whether the letters to the client's cache are kept, see [`tracking`](super::tracking).
+    /// Whether the letters to the client's cache are kept to be sent again, see [`tracking`](super::tracking).
     pub keeps: bool,
     /// Changes of what the client listens to that the log has not taken yet, in order.
     pub listens: Vec<Listens>,
@@ -234,13 +234,14 @@ impl Client {
         }
     }
 
-    /// Appends a message that confirms a subscription or its end. As in Redis, `CLIENT REPLY` suppresses answers only:
-    /// these messages are counted among those of the channels.
+    /// Appends a message that confirms a subscription or its end. As in Redis, `CLIENT REPLY` suppresses only answers,
+    /// and such a message is not an answer.
     pub fn push(&mut self, message: Vec<Reply>) {
         Reply::Push(message).encode(self.session.protocol, &mut self.output);
     }
 
-    /// Ends a command whose answer consists of messages. It counts among those that `CLIENT REPLY SKIP` skips.
+    /// Counts a finished command for `CLIENT REPLY SKIP`. Called directly for commands that are answered by messages
+    /// only.
     pub fn pushed(&mut self) {
         if let Mute::Next(count) = self.mute {
             self.mute = if count > 1 { Mute::Next(count - 1) } else { Mute::Off };

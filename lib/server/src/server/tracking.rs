@@ -9,9 +9,10 @@
 //! [`events`](super::events) explains why every change is looked up.
 //!
 //! Transactions and scripts read as operations of the log, after their keys were recorded. A change that is carried out
-//! between the recording and the operation uses up the record: its letter precedes the operation's answer, and no later
-//! change finds the client. So the letters of that time are kept ([`Shared::keep`]), and are sent once more after the
-//! answer ([`Shared::repeat`]).
+//! between the recording and the operation uses up the record: its letter may precede the operation's answer, and no
+//! later change finds the client. The same holds for a change between the operation and its answer, if its letter comes
+//! first. So the letters of that time are kept ([`Shared::keep`]), and are sent once more after the answer
+//! ([`Shared::repeat`]).
 //!
 //! # Limits
 //! At most `tracking-table-max-keys` keys are recorded. If there is one more, a key is forgotten, and the clients that had
@@ -49,8 +50,8 @@ pub struct Mode {
 struct Tracker {
     owner: Owner,
     mode: Mode,
-    /// While operations of the log read for the client: the keys of the letters that were sent meanwhile; `None` stands
-    /// for all keys. There are at most as many as were recorded for these operations.
+    /// While operations of the log read for the client: the keys of the letters that were sent meanwhile. An element
+    /// `None` stands for all keys. Each other element was a record of the client.
     kept: Option<Vec<Option<Vec<u8>>>>,
     /// Whether the client that receives the messages instead is gone.
     broken: bool,
@@ -222,8 +223,8 @@ impl Shared {
         }
     }
 
-    /// Sends the kept letters to a client once more, and keeps none any longer. Must be called after the answers to the
-    /// client's operations of the log were written.
+    /// Sends the kept letters to a client once more, and keeps no further letters. Must be called after the answers to
+    /// the client's operations of the log were written.
     pub fn repeat(&self, id: u64) {
         let mut tables = lock(&self.tracking.tables);
         let kept = tables.clients.get_mut(&id).and_then(|tracker| tracker.kept.take());

@@ -1,4 +1,4 @@
-//! A database without sockets, at times that the test sets, and a replica that gets each change in encoded form.
+//! A database without sockets, whose clock the test sets, and a replica that gets each change in encoded form.
 
 use archipelago_server::args::Args;
 use archipelago_server::db::{Db, Effects};

@@ -37,7 +37,8 @@ fn a_client_that_reads_nothing_stops_itself_only() {
     let value = "v".repeat(10_000);
     slow.call(&["SET", "big", &value]).unwrap();
     let before = resident();
-    // A million requests are 24 MB, and their answers are 10 GB. The server processes requests only while answers are read.
+    // A million requests are 22 MB, and their answers are 10 GB. The server processes requests only while answers are
+    // read.
     let pipeline = request(&["GET", "big"]).repeat(10_000);
     let (mut sent, mut refused) = (0, 0);
     while sent < 100 * pipeline.len() && refused < 200 {

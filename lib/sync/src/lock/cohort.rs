@@ -41,7 +41,8 @@ const MAX_PASSES: u32 = if cfg!(loom) { 1 } else { 64 };
 
 /// A mutex that cohorts are built from: any thread may unlock it, and the holder can see whether another thread waits.
 ///
-/// A mutex that only the thread that locked it may unlock is no part, since a cohort's guards may be sent:
+/// A mutex that only the locking thread may unlock cannot be a part, since a cohort's guards may be sent to other
+/// threads:
 ///
 /// ```compile_fail,E0271
 /// use archipelago::sync::lock::Part;

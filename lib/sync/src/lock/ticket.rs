@@ -77,8 +77,8 @@ unsafe impl RawMutex for RawTicket {
     #[inline]
     fn is_locked(&self) -> bool {
         // `serving` is loaded first, and never exceeds `next`. Acquire pairs with the Release in `unlock`: the load of
-        // `next` sees each ticket that was drawn before the unlock, as far as the unlocking thread knew. So equal
-        // values mean that the lock was free at one moment. The answer may be out of date.
+        // `next` sees each ticket whose draw happens before the unlock. So equal values mean that the lock was free at
+        // one moment. The answer may be out of date.
         let serving = self.serving.load(Ordering::Acquire);
         self.next.load(Ordering::Relaxed) != serving
     }

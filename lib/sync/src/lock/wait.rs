@@ -2,9 +2,9 @@
 //!
 //! # Waiting in the body of a region
 //! In debug builds a thread that waits in the body of a [region](crate::region) panics. A thread that other threads see
-//! as waiting must not panic: they would write to its node, which was on its stack, or leave the lock to it for ever.
-//! So each lock refuses to wait *before* it changes anything. A lock whose waiters do not share one slow path asks
-//! [`locked_in_region`]. Unlocking never panics: it waits by [`wait_until_linked`].
+//! as waiting must not panic: other threads would write to the node on its former stack, or hand the lock to a thread
+//! that never unlocks it. So each lock refuses to wait *before* it changes anything: by [`refuse_to_wait`] where its
+//! slow path begins, or else by [`locked_in_region`]. Unlocking never panics: it waits by [`wait_until_linked`].
 
 use archipelago_platform::hint;
 use archipelago_platform::htm::{is_quiet, refuse_in_regions, unrefused};
@@ -37,10 +37,11 @@ pub(super) fn wait_until_linked(ready: impl FnMut() -> bool) {
     unrefused(|| wait_until(ready));
 }
 
-/// In a region's body in a debug build, takes the lock by `try_lock`. Otherwise does nothing and returns false.
+/// In a region's body in a debug build, takes the lock by `try_lock`, and returns `true`. Otherwise does nothing, and
+/// returns `false`.
 ///
 /// # Panics
-/// If the thread would have to wait. The lock is as it was before.
+/// In a region's body in a debug build, if `try_lock` fails. The lock is as it was before.
 #[inline(always)]
 pub(super) fn locked_in_region(try_lock: impl FnOnce() -> bool) -> bool {
     let in_region = is_quiet();

@@ -294,7 +294,8 @@ impl Domain {
     }
 
     /// Begins a critical section that belongs to no thread: its guard may be sent, shared, and dropped by any thread.
-    /// A thread that keeps it during [`synchronize`](Self::synchronize) waits for ever. Beginning and ending take some ten nanoseconds and a lock that all such guards of the domain share.
+    /// A thread that has such a guard and calls [`synchronize`](Self::synchronize) waits until another thread ends the
+    /// guard. Beginning and ending take some ten nanoseconds and a lock that all such guards of the domain share.
     ///
     /// ```
     /// use archipelago::sync::rcu::Domain;
@@ -325,8 +326,9 @@ impl Domain {
     /// Waits until every guard that is alive now has ended. Then no other thread can reach objects that this thread
     /// unlinked before the call.
     ///
-    /// A thread that has an [`OwnedGuard`] or a [`Held`](super::Held) waits for ever, unless another thread ends it:
-    /// nothing says which thread has it. [`may_wait`](Self::may_wait) says which thread had it last.
+    /// If the calling thread has an [`OwnedGuard`] or a [`Held`](super::Held), the call waits until another thread ends
+    /// it, or for ever. The call does not panic, since the domain does not know which thread has an owned guard or a
+    /// `Held` now. [`may_wait`](Self::may_wait) assumes the thread that began, renewed or continued its section last.
     ///
     /// # Panics
     /// If the calling thread is inside a guard of this domain that cannot be sent to another thread ([`Guard`],

@@ -95,7 +95,7 @@ fn token() -> u64 {
     })
 }
 
-/// Returns a number that no other living thread has: in a model, threads end together.
+/// Returns a number that no other living thread has. This suffices, since all threads of a model end together.
 #[cfg(loom)]
 fn token() -> u64 {
     TOKEN.with(|token| core::ptr::from_ref(token).addr() as u64)
