@@ -108,7 +108,9 @@ impl Tracking {
             let all = if mode.prefixes.is_empty() { vec![Vec::new()] } else { mode.prefixes.clone() };
             all.into_iter().for_each(|prefix| _ = tables.prefixes.entry(prefix).or_default().insert(owner.id));
         }
-        tables.clients.insert(owner.id, Tracker { owner, mode, kept: None, broken: false });
+        // A transaction may begin the tracking anew, after it has read.
+        let kept = tables.clients.remove(&owner.id).and_then(|tracker| tracker.kept);
+        tables.clients.insert(owner.id, Tracker { owner, mode, kept, broken: false });
         self.clients.store(tables.clients.len(), Relaxed);
     }
 
@@ -238,7 +240,7 @@ impl Shared {
         if let Some(kept) = &mut tracker.kept {
             match keys {
                 Some(keys) => kept.extend(keys.iter().map(|key| Some(key.to_vec()))),
-                None => kept.push(None),
+                None => *kept = vec![None],
             }
         }
         let keys = keys.map_or(Reply::Null, Reply::bulks);
@@ -285,5 +287,15 @@ mod tests {
             forgotten += tracking.note(1, [&[number][..]].into_iter()).len();
         }
         assert_eq!(forgotten, 41);
+    }
+    #[test]
+    fn a_new_mode_drops_no_kept_letter() {
+        let tracking = Tracking::default();
+        let owner = Owner { at: 0, slot: 0, id: 1 };
+        tracking.begin(owner, Mode::default());
+        let kept = || lock(&tracking.tables).clients[&1].kept.clone();
+        lock(&tracking.tables).clients.get_mut(&1).unwrap().kept = Some(vec![Some(b"a".to_vec())]);
+        tracking.begin(owner, Mode { no_loop: true, ..Mode::default() });
+        assert_eq!(kept(), Some(vec![Some(b"a".to_vec())]));
     }
 }
