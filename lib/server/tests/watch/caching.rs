@@ -256,23 +256,21 @@ fn a_transaction_behind_a_change_is_told_of_the_next_one() {
         let mut client = tracking(server.address(), "");
         let mut writer = Client::new(server.address());
         for round in 0..100 {
-            let (first, second) = (format!("{round}x"), format!("{round}y"));
             let script = ["EVAL", "return redis.call('get', KEYS[1])", "1", "b"];
             let reads = if round % 2 == 0 { &["EXEC"][..] } else { &script };
             if round % 2 == 0 {
                 assert_eq!(answer(&mut client, "MULTI", &mut BTreeMap::new()), "+OK");
                 assert_eq!(answer(&mut client, "GET b", &mut BTreeMap::new()), "+QUEUED");
             }
-            writer.send(&crate::client::request(&["SET", "b", &first])).unwrap();
+            writer.send(&crate::client::request(&["SET", "b", &format!("{round}x")])).unwrap();
             // The change and the operation meet at different moments of a sync.
             (0..round % 40 * 1000).for_each(|_| std::hint::spin_loop());
             client.send(&crate::client::request(reads)).unwrap();
             while client.answer().unwrap() == "invalidate b" {}
             assert_eq!(writer.answer().unwrap(), "+OK");
-            assert_eq!(writer.ask(&format!("SET b {second}")), "+OK");
-            let mut cache = BTreeMap::from([("b".to_owned(), first)]);
-            answer(&mut client, "PING", &mut cache);
-            assert!(cache.is_empty(), "round {round}: the cache keeps a value that was replaced by {second}");
+            assert_eq!(writer.ask(&format!("SET b {round}y")), "+OK");
+            // The message of one of the two changes. The writer may be answered before the message is sent.
+            assert_eq!(client.answer().unwrap(), "invalidate b");
         }
     });
 }
