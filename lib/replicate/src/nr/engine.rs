@@ -359,9 +359,9 @@ impl<T: Replicable> Shared<T> {
         let (mut backoff, mut patience, mut overtaken) = (Backoff::new(), PATIENCE, 0);
         let (mut recycled, mut alone) = (self.log.recycled(), None);
         loop {
-            if (alone.is_some() || !self.exclusive.load(Ordering::Relaxed))
-                && let Ok(reservation) = self.log.reserve(count)
-            {
+            // Another combiner appends alone. It grows the log itself if that helps.
+            let waits = alone.is_none() && self.exclusive.load(Ordering::Relaxed);
+            if !waits && let Ok(reservation) = self.log.reserve(count) {
                 return Ok(reservation);
             }
             self.poison.check()?;
@@ -382,7 +382,7 @@ impl<T: Replicable> Shared<T> {
             } else if patience > 0 {
                 patience -= 1;
                 backoff.wait();
-            } else if !self.log.grow() {
+            } else if waits || !self.log.grow() {
                 alone = None;
                 thread::sleep(NAP);
             }
