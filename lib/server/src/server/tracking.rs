@@ -288,6 +288,7 @@ mod tests {
         }
         assert_eq!(forgotten, 41);
     }
+
     #[test]
     fn a_new_mode_drops_no_kept_letter() {
         let tracking = Tracking::default();
