@@ -393,7 +393,7 @@ mod tests {
             assert!(matches!(accept(&mut session, &long), Step::Reply(Reply::Status("QUEUED"))));
         }
         let mut short = 0;
-        while let Step::Reply(Reply::Status("QUEUED")) = accept(&mut session, "GET a") {
+        while short < 2_000 && matches!(accept(&mut session, "GET a"), Step::Reply(Reply::Status("QUEUED"))) {
             short += 1;
         }
         assert!((100..2_000).contains(&short), "{short} short commands take 100 kB");
