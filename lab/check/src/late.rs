@@ -5,7 +5,8 @@
 //! thread-locals run before the first round (glibc), or among the rounds (musl).
 
 /// Arranges that `work` is called at the very end of the calling thread, after the thread's slot is released. Returns
-/// whether it did: `true` on Linux; `false` on other systems, under Miri, in loom's model and in the simulated world.
+/// `true` on Linux. On other systems, under Miri, in loom's model and in the virtual machine, `work` is not called, and
+/// the function returns `false`.
 /// Call this function after the thread's first use of its slot.
 pub fn at_the_very_end(work: Box<dyn FnOnce()>) -> bool {
     imp::at_the_very_end(work)

@@ -73,7 +73,7 @@ pub struct SmallBank<D: Store> {
 pub struct Effect {
     /// Deposits less withdrawals, in cents.
     pub moved: i64,
-    /// Whether the transaction saw a write skew that no later transaction will see.
+    /// `true` if the transaction saw a write skew. No later transaction reports the same write skew.
     pub skewed: bool,
 }
 

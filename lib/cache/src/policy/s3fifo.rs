@@ -155,7 +155,7 @@ impl S3Fifo {
     ///
     /// An entry of the main queue that was hit is spared: it enters the queue again with one hit less. If other threads
     /// hit all entries of the queue again and again, the loop would not end. So after [`MOST_HITS`] rounds an entry is
-    /// evicted although it was hit. Without hits during the eviction, an entry has no hits left after so many rounds.
+    /// evicted even if it was hit. If no thread hits an entry during the eviction, the entry has no hits left by then.
     fn evict_by(&mut self, room: usize, marks: impl Fn(&Header) -> u32) -> Option<Resident<'static>> {
         self.undisturbed = 0;
         let mut spared = 0;

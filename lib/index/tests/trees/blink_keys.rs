@@ -17,7 +17,7 @@ fn number(n: u64) -> u64 {
 }
 
 /// Returns byte strings. Most are short and consist of few different bytes, among them 0 and 0xFF, which escaping uses.
-/// So many are prefixes of others. Some are long.
+/// Therefore many of the strings are prefixes of other strings. Some strings are long.
 fn bytes(n: u64) -> Vec<u8> {
     let alphabet = [0, 1, 0xFE, 0xFF, b'a'];
     let one = |at: u64| alphabet[(number(n ^ at << 40) % 5) as usize];

@@ -130,7 +130,7 @@ struct Replies<'a> {
     budget: &'a Budget,
     /// The number of values converted so far.
     count: u64,
-    /// Whether booleans remain booleans.
+    /// `true` if a Lua boolean becomes a boolean of RESP3. Otherwise it becomes 1 or null, as in RESP2.
     three: bool,
 }
 

@@ -315,7 +315,7 @@ struct Calls<'a, 'd> {
     room: Cell<usize>,
     /// How many commands the script has called since it was started, or started again.
     count: Cell<usize>,
-    /// Whether the script has asked for the types of RESP3.
+    /// `true` if the script has chosen the types of RESP3 with `redis.setresp`.
     three: Cell<bool>,
 }
 
