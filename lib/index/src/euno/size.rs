@@ -1,6 +1,6 @@
 //! The sizes of pages. Maps have [`Wide`] pages; [`Narrow`] pages are the paper's, for experiments.
 
-use archipelago_sync::region::Word;
+use archipelago_sync::region::{Link, Word};
 
 /// The number of parts of a scatter.
 pub(super) const PARTS: usize = 4;
@@ -28,8 +28,9 @@ pub trait Size: Copy + Send + Sync + 'static {
     type PartEntries: Array<Entry>;
     /// An inner node's words: two more than separators.
     type Words: Array<Word>;
-    /// An inner node's children: one more than separators.
-    type Children<T: Send + Sync>: Array<T>;
+    /// An inner node's links to children: one more than separators. The parameter is the children's type and has no bound: a
+    /// bound that a node asks of itself has no end.
+    type Children<P>: Array<Link<P>>;
 
     /// The number of a chunk's own slots.
     const SLOTS: usize = <Self::Entries as Array<Entry>>::LEN;
@@ -76,7 +77,7 @@ impl Size for Wide {
     type PartEntries = [Entry; 7];
     /// As many words as a search in six steps can distinguish.
     type Words = [Word; 64];
-    type Children<T: Send + Sync> = [T; 63];
+    type Children<P> = [Link<P>; 63];
 }
 
 /// The paper's fanout (section 6.1): 16 entries and separators. A part, which is the paper's segment, is one line.
@@ -88,7 +89,7 @@ impl Size for Narrow {
     type Entries = [Entry; 16];
     type PartEntries = [Entry; 3];
     type Words = [Word; 18];
-    type Children<T: Send + Sync> = [T; 17];
+    type Children<P> = [Link<P>; 17];
 }
 
 /// Returns whether the sizes are consistent: a mask has a bit for each of a chunk's slots and one more; the words of
@@ -98,7 +99,7 @@ const fn fits<S: Size>() -> bool {
     let masks = S::SLOTS < 128 && S::SLOTS < 8 * (S::LAST_TAGS + 1);
     let halves = S::MOST.div_ceil(2) <= S::SLOTS;
     let copies = S::MOST <= MOST && S::LAST_TAGS < MOST_TAGS;
-    masks && halves && copies && <S::Children<()> as Array<()>>::LEN == S::KEYS + 1
+    masks && halves && copies && <S::Children<()> as Array<Link<()>>>::LEN == S::KEYS + 1
 }
 
 const _: () = assert!(fits::<Wide>() && fits::<Narrow>());

@@ -48,7 +48,7 @@ pub struct Inner<S: Size> {
     /// children are chunks). The separators follow; unused ones are [`NONE`].
     words: S::Words,
     /// Links to inner nodes, or in nodes of height 1 to chunks.
-    children: S::Children<Link<Inner<S>>>,
+    children: S::Children<Inner<S>>,
 }
 
 #[cfg(target_pointer_width = "64")]
