@@ -20,7 +20,7 @@
 //!
 //! | operation | waits for | takes effect | costs |
 //! |---|---|---|---|
-//! | [`get`](Cache::get), [`with`](Cache::with), [`Pinned::get`], [`contains`](Cache::contains) | nothing | at a moment of the call | O(1); writes at most one mark, in the entry |
+//! | [`get`](Cache::get), [`with`](Cache::with), [`Pinned::get`], [`contains`](Cache::contains) | nothing | at a moment of the call | O(1); writes at most the entry's mark, see *Marks* |
 //! | [`insert`](Cache::insert), [`remove`](Cache::remove) | threads that change the same shard | at a moment of the call; its evictions before, one by one | O(1), and O(1) for each eviction |
 //! | [`get_or_insert_with`](Cache::get_or_insert_with) and its variants | the thread that makes the value | as `get` or `insert` | as `get` or `insert`, and the maker's time |
 //! | [`iter`](Pinned::iter), [`invalidate_if`](Cache::invalidate_if) | nothing; changed shards, one at a time | entry by entry | O(capacity) |
@@ -34,6 +34,9 @@
 //!   entry's share of tables and queues. [`Builder::entries`] counts entries, and [`Builder::weigher`] uses a function
 //!   of yours.
 //! - *Scans do not flush the cache*, see [`S3Fifo`]. [`Sieve`] and [`SampledLru`] are for comparison.
+//! - *Marks*: a hit may write a mark into its entry, for the policy. [`S3Fifo`] counts hits, and writes only until the
+//!   count is 7; each round through the main queue lowers the count. [`Sieve`] writes only if its bit is not set.
+//!   [`SampledLru`] writes only if the shard has admitted an entry since this entry's last hit.
 //! - *Your code does not run under a lock*: hashes, comparisons, weighers, makers, listeners and destructors may use the cache. If one of them
 //!   panics, the panic propagates to the caller, and the cache stays consistent.
 //! - *Time* is that of a monotonic clock: changes to the wall clock have no effect.
