@@ -319,6 +319,7 @@ impl Loop {
                     if let Some(until) = until {
                         self.deadlines.remove(&(until, owner.slot));
                     }
+                    self.end_keeping(owner.slot);
                     self.wake(owner.slot);
                 }
                 Letter::Access => self.look_again(),
@@ -417,11 +418,17 @@ impl Loop {
                 }
             }
         }
-        if let Some(client) = &mut self.clients[owner.slot] {
-            self.shared.end_keeping(client);
-        }
+        self.end_keeping(owner.slot);
         if stopped {
             self.wake(owner.slot);
+        }
+    }
+
+    /// Ends the keeping of letters to the cache of the client in a slot, if all of its operations are answered. Must be
+    /// called after each answer that no request precedes: the client may send no further request for a long time.
+    fn end_keeping(&mut self, slot: usize) {
+        if let Some(client) = &mut self.clients[slot] {
+            self.shared.end_keeping(client);
         }
     }
 
@@ -447,6 +454,7 @@ impl Loop {
             {
                 client.answer(&nothing);
             }
+            self.end_keeping(slot);
             self.wake(slot);
         }
         if self.idle <= now {
