@@ -476,7 +476,7 @@ impl Loop {
         }
     }
 
-    /// Ends the clients that have sent no request for `timeout` seconds. As in Redis, clients that wait for something are
+    /// Ends the clients that have neither sent nor received anything for `timeout` seconds. As in Redis, clients that wait for something are
     /// not idle: for an answer, a message or the requests of others.
     fn end_idle(&mut self) {
         let Some(seconds) = self.shared.config.get("timeout").parse().ok().filter(|seconds| *seconds > 0) else {
@@ -615,7 +615,6 @@ impl Loop {
         }
         client.session.no_room = self.shared.room.is_full();
         let moment = Moment { now: now(), seed: self.random.draw(), wishes: self.shared.shown_wishes() };
-        client.last = moment.now;
         self.shared.show(client, &args);
         let step = match client.session.accept(args, moment) {
             // Only the database knows whether the function changes anything.
