@@ -1,5 +1,5 @@
-//! Sessions of several threads see all changes in one order. x86-64 has no machine code that could fail here; Miri, which
-//! has the memory model's weak behaviours, can.
+//! Sessions of several threads see all changes in one order. Weaker orderings fail under Miri, which has the weak
+//! behaviours of the memory model; on x86-64 they cannot fail.
 #![cfg(not(archipelago_sim))]
 
 use std::thread;

@@ -107,7 +107,7 @@ fn what_has_passed_full_buckets_is_found_beside_a_removal() {
     beside(9, |world| world.remove(7), &[8], |key, found| found == Some(key));
 }
 
-/// The new entry has the tag and the place of the entry that leaves, so a look-up of the new entry may load the old tag.
+/// The new entry has the tag and the place of the one that leaves, so a look-up of the new entry may load the old tag.
 #[test]
 fn what_comes_into_a_place_that_was_left_is_found_again() {
     const SAME_TAG: u64 = 256;
