@@ -95,6 +95,7 @@ fn nothing_expires_while_the_clock_stands_still() {
 fn crowds_stay_within_the_bound_between_jumps() {
     const CAPACITY: usize = 64;
     const ROUNDS: usize = if cfg!(miri) { 4 } else { 200 };
+    const TURNS: u64 = if cfg!(miri) { 4 } else { 40 };
     let left = Arc::new(AtomicUsize::new(0));
     let count = {
         let left = left.clone();
@@ -114,7 +115,7 @@ fn crowds_stay_within_the_bound_between_jumps() {
             for thread in 0..3 {
                 let (cache, inserted) = (&cache, &inserted);
                 scope.spawn(move || {
-                    for at in 0..40_u64 {
+                    for at in 0..TURNS {
                         let key = (round as u64 * 7 + at * thread) % 100;
                         assert!(cache.get(&key).is_none_or(|value| value == key));
                         cache.insert_for(key, key, HOUR * thread as u32);
