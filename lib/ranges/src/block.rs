@@ -15,7 +15,13 @@ use crate::point::Point;
 
 /// The most ranges of a block. A larger number makes changes slower, since a change copies the block; a smaller number
 /// makes the directory larger.
-pub(crate) const CAPACITY: usize = if cfg!(any(miri, archipelago_sim)) { 4 } else { 16 };
+pub(crate) const CAPACITY: usize = if cfg!(loom) {
+    2
+} else if cfg!(any(miri, archipelago_sim)) {
+    4
+} else {
+    16
+};
 
 pub(crate) struct Block<K, V> {
     len: usize,

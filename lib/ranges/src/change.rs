@@ -29,9 +29,14 @@ use crate::leaf::Leaf;
 use crate::point::Point;
 use crate::replaced::Replaced;
 
+#[cfg(not(loom))]
 thread::thread_local! {
     /// Whether this thread is in a change.
     static CHANGING: Cell<bool> = const { Cell::new(false) };
+}
+#[cfg(loom)]
+thread::thread_local! {
+    static CHANGING: Cell<bool> = Cell::new(false);
 }
 
 /// Marks this thread as being in a change.
@@ -42,7 +47,7 @@ impl Changing {
     /// If the thread already is in a change.
     fn begin() -> Self {
         assert!(
-            !CHANGING.replace(true),
+            !CHANGING.with(|changing| changing.replace(true)),
             "a RangeMap is changed from inside a change of a RangeMap: change it afterwards"
         );
         Self(())
@@ -51,13 +56,13 @@ impl Changing {
 
 impl Drop for Changing {
     fn drop(&mut self) {
-        CHANGING.set(false);
+        CHANGING.with(|changing| changing.set(false));
     }
 }
 
 /// Returns whether this thread is in a change.
 pub(crate) fn is_changing() -> bool {
-    CHANGING.get()
+    CHANGING.with(Cell::get)
 }
 
 /// Consecutive leaves that this thread has locked.

@@ -8,7 +8,8 @@
 //! | any | true | replaced in the directory, or about to be; it does not return to the directory, and its block no longer changes |
 //!
 //! `owner` orders the accesses of updaters (the Acquire of a lock pairs with the Release of the previous unlock).
-//! Look-ups do not read it: a block is complete before it is stored (Release), and is loaded with Acquire.
+//! Look-ups do not read it: a block is complete before it is stored (Release), and is loaded with Acquire. Both accesses
+//! are also sequentially consistent, see [`directory`](crate::directory).
 
 use archipelago_platform::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use archipelago_platform::thread;
@@ -52,13 +53,13 @@ impl<K: Point, V: 'static> Leaf<K, V> {
     #[inline]
     pub(crate) fn block<'g>(&self, _guard: &'g Guard<'_>) -> &'g Block<K, V> {
         // SAFETY: the block is never null, and a replaced block is retired, so it lives as long as the guard.
-        unsafe { &*self.block.load(Ordering::Acquire) }
+        unsafe { &*self.block.load(Ordering::SeqCst) }
     }
 
     /// Stores another block. The caller owns the leaf.
     pub(crate) fn store(&self, block: Box<Block<K, V>>) -> Replaced {
         debug_assert!(self.is_mine() && !self.is_dead());
-        let old = self.block.swap(Box::into_raw(block), Ordering::AcqRel);
+        let old = self.block.swap(Box::into_raw(block), Ordering::SeqCst);
         // SAFETY: only the owner may unlink the block, and it has just done so; blocks are boxes.
         unsafe { Replaced::new(old) }
     }
@@ -103,6 +104,6 @@ fn mine() -> u32 {
 impl<K, V> Drop for Leaf<K, V> {
     fn drop(&mut self) {
         // SAFETY: a leaf is dropped when no guard can reach it; it owns its last block.
-        drop(unsafe { Box::from_raw(*self.block.get_mut()) });
+        drop(unsafe { Box::from_raw(self.block.load(Ordering::Relaxed)) });
     }
 }

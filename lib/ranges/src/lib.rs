@@ -58,6 +58,8 @@ mod directory;
 mod iter;
 mod leaf;
 mod map;
+#[cfg(all(test, loom))]
+mod model;
 mod point;
 mod replaced;
 mod window;
