@@ -82,6 +82,12 @@ impl<K: Point, V> Block<K, V> {
         (point < self.ends()[place]).then_some(place)
     }
 
+    /// Returns the index of the first range that ends above `point`.
+    pub(crate) fn first_above(&self, point: K) -> Option<usize> {
+        let place = self.ends().partition_point(|end| *end <= point);
+        (place < self.len()).then_some(place)
+    }
+
     /// Returns the indexes of the ranges that overlap `window`. If the window is empty, the result is empty.
     pub(crate) fn overlapping(&self, window: &Range<K>) -> Range<usize> {
         let from = self.ends().partition_point(|end| *end <= window.start);

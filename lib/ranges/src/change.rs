@@ -80,7 +80,8 @@ impl<'g, K: Point, V: 'static> Held<'g, K, V> {
         held
     }
 
-    /// Locks the leaf that contains `point`, adds it to the held leaves, and returns it.
+    /// Locks the leaf that contains `point`, adds it to the held leaves, and returns it. Each retry follows a change of
+    /// another thread that has replaced the leaf meanwhile; a look-up replaces none.
     pub(crate) fn lock_next(&mut self, directory: &Directory<K, V>, guard: &'g Guard<'_>, point: K) -> &'g Leaf<K, V> {
         loop {
             let leaf = directory.find(guard, point);
@@ -90,7 +91,8 @@ impl<'g, K: Point, V: 'static> Held<'g, K, V> {
                 self.0.push(leaf);
                 return leaf;
             }
-            leaf.unlock();
+            // SAFETY: locked above.
+            unsafe { leaf.unlock() };
         }
     }
 
@@ -144,7 +146,8 @@ impl<'g, K: Point, V: 'static> Held<'g, K, V> {
 
 impl<K: Point, V: 'static> Drop for Held<'_, K, V> {
     fn drop(&mut self) {
-        self.0.iter().for_each(|leaf| leaf.unlock());
+        // SAFETY: `lock_next` has locked the leaves, and they are unlocked only here.
+        self.0.iter().for_each(|leaf| unsafe { leaf.unlock() });
     }
 }
 
