@@ -81,6 +81,8 @@ pub struct Client {
     pub caching: Option<bool>,
     /// Whether the letters to the client's cache are kept to be sent again, see [`tracking`](super::tracking).
     pub keeps: bool,
+    /// Whether `caching` counts no more at the next request outside a transaction.
+    pub caching_ends: bool,
     /// Changes of what the client listens to that the log has not taken yet, in order.
     pub listens: Vec<Listens>,
     /// Whether the client receives all requests (`MONITOR`).
@@ -143,6 +145,7 @@ impl Client {
             keeps: false,
             listens: Vec::new(),
             monitors: false,
+            caching_ends: false,
             no_evict: false,
             mute: Mute::Off,
             in_transaction: false,

@@ -592,6 +592,7 @@ impl Loop {
         // carried out, although the letter about the change of users may not have arrived yet.
         if client.ends {
             return false;
+        client.end_caching(&args);
         }
         // The request comes from a browser that a page made connect to this port.
         if [&b"post"[..], b"host:"].iter().any(|word| args[0].eq_ignore_ascii_case(word)) {
