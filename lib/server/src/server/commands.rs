@@ -94,7 +94,12 @@ impl Loop {
                     client.held = Some(args);
                     return false;
                 }
-                Reply::Int(self.shared.publish(command.name == "spublish", &args[1], &args[2]))
+                let begin = client.output.len();
+                if self.publish(client, command, &args) {
+                    self.answer_later(client, begin);
+                    return false;
+                }
+                return true;
             }
             "pubsub" => self.pubsub(command, &args),
             "acl" => self.acl(client, command, &args).into(),
