@@ -20,6 +20,7 @@ pub mod extended;
 pub mod fields;
 pub mod functions;
 pub mod hash;
+pub mod hexadecimal;
 pub mod hyperloglog;
 pub mod image;
 pub mod list;

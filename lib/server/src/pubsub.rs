@@ -47,6 +47,13 @@ impl Subscriptions {
         self.0[kind as usize].contains(name)
     }
 
+    /// Returns whether the client gets messages of a channel. O(patterns).
+    pub fn hears(&self, shard: bool, channel: &[u8]) -> bool {
+        let kind = if shard { SubscriptionKind::Shard } else { SubscriptionKind::Channel };
+        self.contains(kind, channel)
+            || !shard && self.0[SubscriptionKind::Pattern as usize].iter().any(|pattern| glob::fits(pattern, channel))
+    }
+
     /// Returns whether the client has no subscription.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(BTreeSet::is_empty)

@@ -98,6 +98,7 @@ impl Selector {
             b"nocommands" | b"-@all" => self.every(false),
             _ => match rule {
                 [b'~', pattern @ ..] => self.key(pattern, READ | WRITE)?,
+                [b'%', ..] if self.all_keys => return Err(KEYS),
                 [b'%', rest @ ..] => {
                     let end = rest.iter().position(|byte| *byte == b'~').ok_or(SYNTAX)?;
                     let mut modes = 0;

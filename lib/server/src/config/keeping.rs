@@ -14,6 +14,7 @@ pub const PARAMETERS: &[(&str, &str)] = &[
 ];
 
 /// Parses a number of bytes as Redis does: digits, then nothing or one of the units `b`, `k`, `kb`, `m`, `mb`, `g`, `gb`.
+/// Without digits it is 0.
 pub fn bytes(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
@@ -26,14 +27,23 @@ pub fn bytes(text: &str) -> Option<u64> {
         "gb" => 1 << 30,
         _ => return None,
     };
-    digits.parse::<u64>().ok()?.checked_mul(unit)
+    if digits.is_empty() { Some(0) } else { digits.parse::<u64>().ok()?.checked_mul(unit) }
 }
 
-/// Parses the value of `save`: pairs of a number of seconds and a number of changes.
+/// Parses the value of `save` as Redis does: empty, or pairs of a number of seconds and a number of changes. One blank
+/// is between two numbers. Other white space may only precede a number.
 fn points(text: &str) -> Option<Vec<(u64, u64)>> {
-    let numbers: Vec<u64> = text.split_ascii_whitespace().map(|word| word.parse().ok()).collect::<Option<_>>()?;
+    if text.is_empty() {
+        return Some(Vec::new());
+    }
+    let numbers: Vec<u64> = text.split(' ').map(|word| word.trim_ascii_start().parse().ok()).collect::<Option<_>>()?;
     let points = || numbers.chunks(2).map(|pair| (pair[0], pair[1])).collect();
     (numbers.len().is_multiple_of(2) && numbers.iter().step_by(2).all(|seconds| *seconds > 0)).then(points)
+}
+
+/// Returns the value of `save` in the format of `CONFIG GET`.
+fn shown(points: &[(u64, u64)]) -> String {
+    points.iter().map(|(seconds, changes)| format!("{seconds} {changes}")).collect::<Vec<_>>().join(" ")
 }
 
 /// Checks that a text is an integer from `least` to `most`, both included. Returns the integer's digits.
@@ -59,7 +69,7 @@ pub fn checked(name: &str, text: &str) -> Option<Result<String, String>> {
         "timeout" | "tcp-keepalive" | "auto-aof-rewrite-percentage" => within(text, 0, i32::MAX.into()),
         "maxclients" => within(text, 1, u32::MAX.into()),
         "maxmemory-samples" => within(text, 1, i32::MAX.into()),
-        "save" => points(text).map(|_| text.to_owned()).ok_or("Invalid save parameters".into()),
+        "save" => points(text).map(|points| shown(&points)).ok_or("Invalid save parameters".into()),
         "maxmemory-policy" => Policy::NAMES
             .iter()
             .find(|(name, _)| name.eq_ignore_ascii_case(text))
@@ -92,8 +102,8 @@ mod tests {
 
     #[test]
     fn numbers_of_bytes() {
-        let all = ["100", "3kb", "3K", "2mb", "1gb", "1g", "5b", "x", "12pb", "-1", "99999999999gb"];
-        let expected = [100, 3 << 10, 3000, 2 << 20, 1 << 30, 1_000_000_000, 5];
+        let all = ["100", "3kb", "3K", "2mb", "1gb", "1g", "5b", "", "mb", "x", "12pb", "-1", "99999999999gb"];
+        let expected = [100, 3 << 10, 3000, 2 << 20, 1 << 30, 1_000_000_000, 5, 0, 0];
         assert!(all.iter().map(|text| bytes(text)).eq(expected.map(Some).into_iter().chain([None; 4])));
     }
 

@@ -5,6 +5,8 @@
 //! Unlike the processor's, the exponents here have no limit. Callers refuse sums that are out of the range of a `long
 //! double`.
 
+use super::hexadecimal::Hexadecimal;
+
 /// A finite number: `sign` · `mantissa` · 2^`exponent`. The mantissa's highest bit is set, unless the mantissa is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extended {
@@ -79,12 +81,15 @@ impl Extended {
     /// The number of bytes from which on a text is refused, as in Redis: parsing takes quadratic time.
     const TOO_LONG: usize = 5 << 10;
 
-    /// Returns the number nearest to a decimal text. Returns `None` if the text is no decimal number, or too long.
+    /// Returns the number nearest to a decimal or hexadecimal text. Returns `None` if the text is neither, or too long.
     pub fn parse(text: &[u8]) -> Option<Self> {
         if text.len() >= Self::TOO_LONG {
             return None;
         }
         let text = core::str::from_utf8(text).ok()?;
+        if let Some(hexadecimal) = Hexadecimal::parse(text) {
+            return Self::hexadecimal(hexadecimal);
+        }
         let (negative, digits) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
             None => (false, text.strip_prefix('+').unwrap_or(text)),
@@ -106,6 +111,18 @@ impl Extended {
             if power > 0 { number.times_add(10, 0) } else { divisor.times_add(10, 0) }
         }
         Some(Self { negative, ..Self::quotient(number, divisor) })
+    }
+
+    /// Returns the nearest number. Returns `None` if C reports that the number is out of a `long double`'s range: it is at
+    /// least 2^16384, or becomes 0 because it is not above 2^-16446.
+    fn hexadecimal(number: Hexadecimal) -> Option<Self> {
+        let Hexadecimal { negative, bits, exponent } = number;
+        if bits == 0 {
+            return Some(Self::ZERO);
+        }
+        let least = number.magnitude() < -16_446 || number.magnitude() == -16_446 && bits.is_power_of_two();
+        let rounded = Self { negative, ..Self::round(bits, exponent) };
+        if least || rounded.is_huge() { None } else { Some(rounded) }
     }
 
     fn quotient(number: Big, divisor: Big) -> Self {

@@ -1,5 +1,6 @@
 //! Parses arguments as numbers, as Redis does.
 
+use crate::db::hexadecimal::Hexadecimal;
 use crate::reply::{Fault, fault};
 
 /// Parses an integer in its shortest decimal form.
@@ -33,22 +34,18 @@ pub fn float_or(bytes: &[u8], error: Fault) -> Result<f64, Fault> {
 /// Returns whether a number other than zero has become 0 because it is too small. C reports such a number as out of
 /// range.
 pub fn is_lost(bytes: &[u8], number: f64) -> bool {
-    let mut digits = bytes.iter().take_while(|byte| !b"eEpP".contains(byte));
-    number == 0.0 && digits.any(|byte| (b'1'..=b'9').contains(byte))
+    let digits = bytes.strip_prefix(b"-").or_else(|| bytes.strip_prefix(b"+")).unwrap_or(bytes);
+    let hexadecimal = digits.strip_prefix(b"0x").or_else(|| digits.strip_prefix(b"0X"));
+    let (digits, ends) = hexadecimal.map_or((digits, &b"eE"[..]), |digits| (digits, &b"pP"[..]));
+    let mut digits = digits.iter().take_while(|byte| !ends.contains(byte));
+    number == 0.0 && digits.any(|byte| matches!(byte, b'1'..=b'9' | b'a'..=b'f' | b'A'..=b'F'))
 }
 
 /// Parses a floating-point number. Too large numbers become infinite, and too small numbers become 0. NaN is refused.
 pub fn number(bytes: &[u8]) -> Option<f64> {
     let text = core::str::from_utf8(bytes).ok().filter(|text| text.len() <= 255)?;
-    text.parse::<f64>().ok().or_else(|| hexadecimal(text)).filter(|number| !number.is_nan())
-}
-
-/// Parses a hexadecimal integer, such as "0x1f", as C does. Fractions and exponents are not supported.
-fn hexadecimal(text: &str) -> Option<f64> {
-    let (sign, digits) =
-        text.strip_prefix('-').map_or((1.0, text.strip_prefix('+').unwrap_or(text)), |rest| (-1.0, rest));
-    let digits = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"))?;
-    u64::from_str_radix(digits, 16).ok().map(|number| sign * number as f64)
+    let hexadecimal = || Hexadecimal::parse(text).map(Hexadecimal::double);
+    text.parse::<f64>().ok().or_else(hexadecimal).filter(|number| !number.is_nan())
 }
 
 /// Returns the bytes before the first zero byte. There a text ends in C, and so in Redis's errors.

@@ -323,7 +323,7 @@ fn decrby(change: &mut Change<'_>, args: &Args) -> Answer {
 /// is infinite or out of range.
 pub fn float_sum(before: Option<&[u8]>, more: &[u8], bad: Fault) -> Result<String, Fault> {
     let read = |text: &[u8], bad: Fault| {
-        // A text that only the parser of doubles accepts is an infinity or a hexadecimal number.
+        // A text that only the parser of doubles accepts is an infinity, or a zero with a long exponent.
         match Extended::parse(text) {
             Some(number) => Ok(Some(number)),
             None => match parse::float_or(text, bad)? {

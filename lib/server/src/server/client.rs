@@ -61,11 +61,13 @@ pub struct Client {
     pub held: Option<Args>,
     /// An answer that waits until earlier changes are answered.
     pub late: Option<Reply>,
+    /// The bytes of an answer that waits until the client's messages to itself are in the output.
+    pub later: Vec<u8>,
     /// The last unanswered change, if the session must produce its answer (`WATCH`, `EXEC`, `UNWATCH`).
     pub special: Option<Write>,
     /// The number of operations that are not answered yet.
     pub waits: usize,
-    /// Whether the client waits for the answer to a long read.
+    /// Whether the client waits for the answer to a long read, or for its messages to itself.
     pub aside: bool,
     /// If the client is blocked: the time at which its wait ends, and the answer at that time. `None` as the time means no
     /// end.
@@ -77,8 +79,10 @@ pub struct Client {
     pub sleeps: bool,
     /// The mode in which the client tracks keys for its cache, if it does.
     pub tracking: Option<Mode>,
-    /// The argument of `CLIENT CACHING` for the next command.
+    /// The argument of the last `CLIENT CACHING`, as long as it counts.
     pub caching: Option<bool>,
+    /// Whether `caching` counts no more at the next request outside a transaction.
+    pub caching_ends: bool,
     /// Whether the letters to the client's cache are kept to be sent again, see [`tracking`](super::tracking).
     pub keeps: bool,
     /// Changes of what the client listens to that the log has not taken yet, in order.
@@ -133,6 +137,7 @@ impl Client {
             subscriptions: Subscriptions::default(),
             held: None,
             late: None,
+            later: Vec::new(),
             special: None,
             waits: 0,
             aside: false,
@@ -141,6 +146,7 @@ impl Client {
             sleeps: false,
             tracking: None,
             caching: None,
+            caching_ends: false,
             keeps: false,
             listens: Vec::new(),
             monitors: false,

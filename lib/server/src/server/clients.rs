@@ -248,7 +248,10 @@ impl Loop {
             }
             (b"GETREDIR", 2) => Reply::Int(client.tracking.as_ref().map_or(-1, |mode| mode.redirect as i64)),
             (b"TRACKINGINFO", 2) => self.tracking_info(client),
-            (b"CACHING", 3) => caching(client, &args[2])?,
+            (b"CACHING", 3) => {
+                client.caching = Some(caching(client.tracking.as_ref(), &args[2])?);
+                Reply::OK
+            }
             (b"HELP", 2) => help::of("client"),
             _ => return Err(help::wrong(command, args)),
         })
@@ -368,43 +371,24 @@ impl Loop {
     }
 
     fn track(&mut self, client: &mut Client, args: &Args) -> Result<Vec<Write>, Fault> {
-        let on = switch(&args[2])?;
-        let mode = mode(args)?;
+        let mut mode = mode(args, |id| lock(&self.shared.clients).contains_key(&id))?;
         let owner = client.card.owner;
-        if !on {
+        if !switch(&args[2])? {
             self.shared.tracking.end(owner.id);
             client.caching = None;
             return Ok(client.tracking.take().map(|_| listen(false)).into_iter().collect());
         }
-        if mode.redirect != 0 && !lock(&self.shared.clients).contains_key(&mode.redirect) {
-            return Err(Fault::new("ERR The client ID you want redirect to does not exist"));
-        }
-        let mut mode = mode;
-        if let Some(before) = &client.tracking {
-            if before.broadcast != mode.broadcast {
-                return Err(Fault::new(
-                    "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then \
-                     re-enabling it with a different mode.",
-                ));
+        allowed(&mode, client.tracking.as_ref())?;
+        if mode.broadcast {
+            let before = client.tracking.as_ref().map_or(&[][..], |before| &before.prefixes[..]);
+            apart(&mode.prefixes, before)?;
+            // As in Redis, no prefix means the empty one, which overlaps with every prefix that is given later.
+            if mode.prefixes.is_empty() {
+                mode.prefixes.push(Vec::new());
             }
-            if (before.opt_in, before.opt_out) != (mode.opt_in, mode.opt_out) {
-                return Err(Fault::new(
-                    "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then \
-                     re-enabling it with a different mode.",
-                ));
-            }
-            mode.prefixes.splice(0..0, before.prefixes.iter().cloned());
+            mode.prefixes.extend_from_slice(before);
+            mode.prefixes.sort();
             mode.prefixes.dedup();
-        }
-        for (at, one) in mode.prefixes.iter().enumerate() {
-            if let Some(other) = mode.prefixes[..at].iter().find(|other| overlap(one, other)) {
-                let shown = |prefix: &[u8]| String::from_utf8_lossy(prefix).into_owned();
-                return Err(Fault::made(format!(
-                    "ERR Prefix '{}' overlaps with an existing prefix '{}'. Prefixes for a single client must not overlap.",
-                    shown(one),
-                    shown(other)
-                )));
-            }
         }
         self.shared.tracking.begin(owner, mode.clone());
         let begins = client.tracking.replace(mode).is_none();
@@ -473,8 +457,24 @@ fn info(flags: Vec<&str>, redirect: i64, prefixes: &[Vec<u8>]) -> Reply {
     ])
 }
 
-fn overlap(one: &[u8], other: &[u8]) -> bool {
-    one.starts_with(other) || other.starts_with(one)
+/// Checks that no prefix is the beginning of another: neither of one that the client has `before`, nor of one that is
+/// given with it.
+fn apart(given: &[Vec<u8>], before: &[Vec<u8>]) -> Result<(), Fault> {
+    let overlap = |one: &[u8], other: &[u8]| one.starts_with(other) || other.starts_with(one);
+    for (at, one) in given.iter().enumerate() {
+        let with =
+            |others: &[Vec<u8>], what| others.iter().find(|other| overlap(one, other)).cloned().map(|it| (what, it));
+        let found = with(before, "an existing prefix").or_else(|| with(&given[at + 1..], "another provided prefix"));
+        if let Some((what, other)) = found {
+            let shown = |prefix: &[u8]| String::from_utf8_lossy(prefix).into_owned();
+            return Err(Fault::made(format!(
+                "ERR Prefix '{}' overlaps with {what} '{}'. Prefixes for a single client must not overlap.",
+                shown(one),
+                shown(&other)
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn switch(word: &[u8]) -> Result<bool, Fault> {
@@ -485,7 +485,8 @@ fn switch(word: &[u8]) -> Result<bool, Fault> {
     }
 }
 
-fn mode(args: &Args) -> Result<Mode, Fault> {
+/// Parses the options of `CLIENT TRACKING`. `exists` tells whether there is a client with a number.
+fn mode(args: &Args, exists: impl Fn(u64) -> bool) -> Result<Mode, Fault> {
     let (mut mode, mut at) = (Mode::default(), 3);
     while at < args.len() {
         match args[at].to_ascii_uppercase().as_slice() {
@@ -494,8 +495,8 @@ fn mode(args: &Args) -> Result<Mode, Fault> {
                 if mode.redirect != 0 {
                     return Err(Fault::new("ERR A client can only redirect to a single other client"));
                 }
-                mode.redirect = u64::try_from(parse::integer_or(&args[at], Fault::new("ERR Invalid client ID"))?)
-                    .map_err(|_| Fault::new("ERR Invalid client ID"))?;
+                let id = u64::try_from(parse::integer(&args[at])?).ok().filter(|id| exists(*id));
+                mode.redirect = id.ok_or(Fault::new("ERR The client ID you want redirect to does not exist"))?;
             }
             b"PREFIX" if at + 1 < args.len() => {
                 at += 1;
@@ -509,8 +510,19 @@ fn mode(args: &Args) -> Result<Mode, Fault> {
         }
         at += 1;
     }
+    Ok(mode)
+}
+
+/// Checks that the options of a mode go together, and go with those that the client has `before`.
+fn allowed(mode: &Mode, before: Option<&Mode>) -> Result<(), Fault> {
     if !mode.broadcast && !mode.prefixes.is_empty() {
         return Err(Fault::new("ERR PREFIX option requires BCAST mode to be enabled"));
+    }
+    if before.is_some_and(|before| before.broadcast != mode.broadcast) {
+        return Err(Fault::new(
+            "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then re-enabling it with \
+             a different mode.",
+        ));
     }
     if mode.broadcast && (mode.opt_in || mode.opt_out) {
         return Err(Fault::new("ERR OPTIN and OPTOUT are not compatible with BCAST"));
@@ -518,31 +530,28 @@ fn mode(args: &Args) -> Result<Mode, Fault> {
     if mode.opt_in && mode.opt_out {
         return Err(Fault::new("ERR You can't specify both OPTIN mode and OPTOUT mode"));
     }
-    Ok(mode)
+    if before.is_some_and(|before| mode.opt_in && before.opt_out || mode.opt_out && before.opt_in) {
+        return Err(Fault::new(
+            "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then re-enabling it \
+             with a different mode.",
+        ));
+    }
+    Ok(())
 }
 
-fn caching(client: &mut Client, word: &[u8]) -> Result<Reply, Fault> {
-    let Some(mode) = client.tracking.as_ref().filter(|mode| mode.opt_in || mode.opt_out) else {
+/// Parses the argument of `CLIENT CACHING` of a client that tracks keys in this mode.
+pub fn caching(mode: Option<&Mode>, word: &[u8]) -> Result<bool, Fault> {
+    let Some(mode) = mode.filter(|mode| mode.opt_in || mode.opt_out) else {
         return Err(Fault::new(
             "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled",
         ));
     };
-    let yes = match word.to_ascii_uppercase().as_slice() {
-        b"YES" => true,
-        b"NO" => false,
-        _ => return Err(fault::SYNTAX),
-    };
-    match yes {
-        true if !mode.opt_in => {
-            Err(Fault::new("ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode."))
-        }
-        false if !mode.opt_out => {
-            Err(Fault::new("ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode."))
-        }
-        _ => {
-            client.caching = Some(yes);
-            Ok(Reply::OK)
-        }
+    match word.to_ascii_uppercase().as_slice() {
+        b"YES" if mode.opt_in => Ok(true),
+        b"YES" => Err(Fault::new("ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.")),
+        b"NO" if mode.opt_out => Ok(false),
+        b"NO" => Err(Fault::new("ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.")),
+        _ => Err(fault::SYNTAX),
     }
 }
 

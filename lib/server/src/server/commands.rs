@@ -43,7 +43,20 @@ pub const COMMANDS: &[Command] = &[
 const VERSION: &str = "7.0.15";
 
 /// Arguments of `SHUTDOWN`. `NOW` has no effect, because there are no followers to wait for. `FORCE` has no effect either.
-const SHUTDOWNS: [&[u8]; 4] = [b"SAVE", b"NOSAVE", b"NOW", b"FORCE"];
+const SHUTDOWNS: [&str; 5] = ["SAVE", "NOSAVE", "NOW", "FORCE", "ABORT"];
+
+/// Parses the arguments of `SHUTDOWN`. Returns whether it asks for a last snapshot, if it says so.
+fn last_save(args: &Args) -> Result<Option<bool>, Fault> {
+    if (1..args.len()).any(|at| !SHUTDOWNS.iter().any(|known| args.is(at, known))) {
+        return Err(fault::SYNTAX);
+    }
+    let [save, nosave, now, force, abort] = SHUTDOWNS.map(|word| (1..args.len()).any(|at| args.is(at, word)));
+    if save && nosave || abort && (save || nosave || now || force) {
+        return Err(fault::SYNTAX);
+    }
+    // A server that shuts down carries out no request, so no shutdown is in progress here.
+    if abort { Err(Fault::new("ERR No shutdown in progress.")) } else { Ok((save || nosave).then_some(save)) }
+}
 
 /// Returns an error if the client is not authenticated, or if it has a subscription in RESP2 and the command is not allowed
 /// then.
@@ -81,7 +94,12 @@ impl Loop {
                     client.held = Some(args);
                     return false;
                 }
-                Reply::Int(self.shared.publish(command.name == "spublish", &args[1], &args[2]))
+                let begin = client.output.len();
+                if self.publish(client, command, &args) {
+                    self.answer_later(client, begin);
+                    return false;
+                }
+                return true;
             }
             "pubsub" => self.pubsub(command, &args),
             "acl" => self.acl(client, command, &args).into(),
@@ -131,23 +149,15 @@ impl Loop {
                 super::lacking::answer(command, &args).into()
             }
             "save" | "bgsave" | "bgrewriteaof" | "lastsave" => return self.snapshots(client, command, &args),
-            "shutdown" if args.len() == 2 && args.is(1, "ABORT") => {
-                Reply::Error(Fault::new("ERR No shutdown in progress."))
-            }
-            "shutdown" if args.from(1).any(|word| !SHUTDOWNS.iter().any(|known| word.eq_ignore_ascii_case(known))) => {
-                Reply::Error(fault::SYNTAX)
-            }
-            "shutdown" => {
-                let last = if (1..args.len()).any(|at| args.is(at, "NOSAVE")) {
-                    Some(false)
-                } else {
-                    (1..args.len()).any(|at| args.is(at, "SAVE")).then_some(true)
-                };
-                *lock(&self.shared.last_save) = last;
-                self.shared.end();
-                client.ends = true;
-                return false;
-            }
+            "shutdown" => match last_save(&args) {
+                Err(fault) => Reply::Error(fault),
+                Ok(last) => {
+                    *lock(&self.shared.last_save) = last;
+                    self.shared.end();
+                    client.ends = true;
+                    return false;
+                }
+            },
             _ => {
                 Reply::Error(Fault::made(format!("ERR unknown command '{}', with args beginning with: ", command.name)))
             }

@@ -34,7 +34,8 @@ impl Loop {
         match (args[1].to_ascii_uppercase().as_slice(), args.len()) {
             // Redis stops as a whole. Here only the connections of one event loop wait.
             (b"SLEEP", 3) => {
-                let seconds = parse::float(&args[2])?.clamp(0.0, 60.0);
+                // As in Redis, a text that is no number means 0.
+                let seconds = parse::float(&args[2]).unwrap_or(0.0).clamp(0.0, 60.0);
                 thread::sleep(Duration::from_secs_f64(seconds));
                 Ok(Reply::OK)
             }

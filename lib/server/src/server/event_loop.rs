@@ -388,6 +388,11 @@ impl Loop {
                 }
                 stopped = true;
             }
+            Verdict::Heard => {
+                (client.waits, client.aside) = (client.waits - 1, false);
+                client.output.append(&mut client.later);
+                stopped = true;
+            }
             Verdict::Done(outcome) if !client.listens.is_empty() => client.listened(&self.shared, &outcome.reply),
             Verdict::Done(mut outcome) => {
                 if let Some((until, _)) = client.blocked.take() {
@@ -595,6 +600,7 @@ impl Loop {
     fn request(&mut self, client: &mut Client, args: Args, batch: &mut Batch) -> bool {
         self.shared.counts.commands.fetch_add(1, Relaxed);
         self.shared.end_keeping(client);
+        client.end_caching(&args);
         self.look(client);
         // The client's user was removed, or may no longer read one of the client's channels. This request is not
         // carried out, although the letter about the change of users may not have arrived yet.

@@ -89,26 +89,11 @@ pub fn limits_of(value: &str, class: &str) -> Limits {
     Limits { hard: next(), soft: next(), seconds: next() }
 }
 
-fn bytes(text: &str) -> Option<u64> {
-    let text = text.to_ascii_lowercase();
-    let units = [
-        ("kb", 1 << 10),
-        ("mb", 1 << 20),
-        ("gb", 1 << 30),
-        ("k", 1000),
-        ("m", 1_000_000),
-        ("g", 1_000_000_000),
-        ("b", 1),
-    ];
-    let unit = units.into_iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)));
-    let (digits, factor) = unit.unwrap_or((&text, 1));
-    digits.parse::<u64>().ok()?.checked_mul(factor)
-}
-
 /// Replaces the limits of some classes in `before` by those in `value`.
 fn limits(value: &str, before: &str) -> Result<String, &'static str> {
-    let words: Vec<&str> = value.split_ascii_whitespace().collect();
-    if words.is_empty() || !words.len().is_multiple_of(4) {
+    // One blank is between two words, and an empty value changes nothing, as in Redis.
+    let words: Vec<&str> = if value.is_empty() { Vec::new() } else { value.split(' ').collect() };
+    if !words.len().is_multiple_of(4) {
         return Err("Wrong number of arguments in buffer limit configuration.");
     }
     let mut all: Vec<String> = before.split(' ').map(str::to_owned).collect();
@@ -120,7 +105,7 @@ fn limits(value: &str, before: &str) -> Result<String, &'static str> {
             .position(|word| *word == name)
             .ok_or("Invalid client class specified in buffer limit configuration.")?;
         let wrong = "Error in hard, soft or soft_seconds setting in buffer limit configuration.";
-        let numbers = [bytes(class[1]), bytes(class[2]), class[3].parse().ok()];
+        let numbers = [keeping::bytes(class[1]), keeping::bytes(class[2]), class[3].parse().ok()];
         for (at, number) in numbers.into_iter().enumerate() {
             all[place + 1 + at] = number.ok_or(wrong)?.to_string();
         }

@@ -4,6 +4,7 @@
 use archipelago_platform::time::{Duration, Instant};
 
 use super::client::Client;
+use super::clients;
 use super::event_loop::Loop;
 use super::shared::Shared;
 use crate::acl::check::runs_script;
@@ -17,10 +18,19 @@ use crate::session::Step;
 impl Client {
     /// Returns whether the keys that the client reads now must be recorded.
     fn notes(&self) -> bool {
-        self.tracking.as_ref().is_some_and(|mode| {
-            let asked = (!mode.opt_in || self.caching == Some(true)) && !(mode.opt_out && self.caching == Some(false));
-            !mode.broadcast && asked
-        })
+        self.tracking.as_ref().is_some_and(|mode| mode.notes(self.caching))
+    }
+
+    /// Must be called before a request. As in Redis, `CLIENT CACHING` counts until the end of the first request that is
+    /// not `CLIENT`, and a transaction is one request, from `MULTI` on. A transaction ends when it is answered, by one of
+    /// several ways, so it is the next request that ends the counting.
+    pub fn end_caching(&mut self, args: &Args) {
+        if self.session.queued().is_some() {
+            return;
+        }
+        if core::mem::replace(&mut self.caching_ends, !args[0].eq_ignore_ascii_case(b"client")) {
+            self.caching = None;
+        }
     }
 }
 
@@ -53,9 +63,8 @@ impl Loop {
     /// Carries out a read on the local replica.
     pub(super) fn read(&mut self, client: &mut Client, mut call: Call) -> Looked {
         client.command = Some(call.command);
-        if client.tracking.is_some() {
+        if client.notes() {
             self.note_keys(client, &call);
-            client.caching = None;
         }
         // A thread for long reads could post its answer after the letter of a change that the read has not seen. The client
         // would then cache the old value. So reads of a client that tracks keys run here, where the answer is written before
@@ -96,11 +105,9 @@ impl Loop {
 
     /// Records the keys of a read. Must be called before the read.
     fn note_keys(&self, client: &Client, call: &Call) {
-        if client.notes() {
-            let is_usage = call.command.name == "memory" && call.args.is(1, "USAGE");
-            let places = if is_usage { vec![2] } else { call.command.keys.places(&call.args) };
-            self.shared.note(client.card.owner.id, places.into_iter().filter_map(|place| call.args.get(place)));
-        }
+        let is_usage = call.command.name == "memory" && call.args.is(1, "USAGE");
+        let places = if is_usage { vec![2] } else { call.command.keys.places(&call.args) };
+        self.shared.note(client.card.owner.id, places.into_iter().filter_map(|place| call.args.get(place)));
     }
 
     /// Records the keys that an operation of the log reads. Must be called before the operation is handed on.
@@ -109,20 +116,30 @@ impl Loop {
             Write::Call(call) => Some(call.command),
             _ => client.command,
         };
-        if client.tracking.is_none() {
-            return;
-        }
+        let Some(mode) = &client.tracking else { return };
         let calls = match write {
             Write::Exec { calls, .. } => &calls[..],
             Write::Call(call) => core::slice::from_ref(call),
             _ => &[],
         };
-        if client.notes() && calls.iter().any(|call| reads(call.command)) {
-            client.keeps = true;
-            self.shared.keep(client.card.owner.id);
+        // The database does not carry out `CLIENT CACHING` of a transaction, so it is looked for here, where it is known
+        // which reads come after it.
+        let mut caching = client.caching;
+        let noted: Vec<&Call> = calls
+            .iter()
+            .filter(|call| {
+                if call.command.name == "client" && call.args.is(1, "CACHING") && call.args.len() == 3 {
+                    caching = clients::caching(Some(mode), &call.args[2]).ok().or(caching);
+                }
+                mode.notes(caching) && reads(call.command)
+            })
+            .collect();
+        if noted.is_empty() {
+            return;
         }
-        calls.iter().filter(|call| reads(call.command)).for_each(|call| self.note_keys(client, call));
-        client.caching = None;
+        client.keeps = true;
+        self.shared.keep(client.card.owner.id);
+        noted.into_iter().for_each(|call| self.note_keys(client, call));
     }
 
     /// Records a command of the session itself, with a duration of zero. (`EXEC` and commands of the server are
@@ -140,9 +157,6 @@ impl Loop {
     /// processed.
     pub(super) fn serve_timed(&mut self, client: &mut Client, command: &'static Command, args: Args) -> bool {
         client.command = Some(command);
-        if command.name != "client" {
-            client.caching = None;
-        }
         let kept = args.clone();
         let began = Instant::now();
         let more = self.command(client, command, args);

@@ -74,6 +74,8 @@ pub enum Verdict {
     Blocks(u64),
     /// The result of a long read, and its duration.
     Read(Box<(Call, Outcome, Duration)>),
+    /// The client's messages to itself are in its output, so that its answer may follow them.
+    Heard,
 }
 
 /// The letters that wait for a loop, and the waker of the loop.

@@ -34,17 +34,25 @@ use crate::reply::{Protocol, Reply};
 pub struct Mode {
     /// The client is told about all changed keys with its prefixes. No keys are recorded for it.
     pub broadcast: bool,
-    /// Only keys of the command after `CLIENT CACHING YES` are recorded.
+    /// Only keys of the command or transaction after `CLIENT CACHING YES` are recorded.
     pub opt_in: bool,
-    /// Keys of the command after `CLIENT CACHING NO` are not recorded.
+    /// Keys of the command or transaction after `CLIENT CACHING NO` are not recorded.
     pub opt_out: bool,
     /// The client is not told about its own changes.
     pub no_loop: bool,
     /// The client that receives the messages instead; 0 if there is none.
     pub redirect: u64,
-    /// The prefixes of `broadcast`. None of them is the beginning of another. If there are none, the client is told about
-    /// all keys.
+    /// The prefixes of `broadcast`, in order. Only the empty one, of all keys, may be the beginning of another.
     pub prefixes: Vec<Vec<u8>>,
+}
+
+impl Mode {
+    /// Returns whether the keys of a read must be recorded. `caching` is the argument of the last `CLIENT CACHING`, as long
+    /// as it counts.
+    pub fn notes(&self, caching: Option<bool>) -> bool {
+        let asked = (!self.opt_in || caching == Some(true)) && !(self.opt_out && caching == Some(false));
+        !self.broadcast && asked
+    }
 }
 
 struct Tracker {
@@ -104,9 +112,8 @@ impl Tracking {
     /// Starts a client's tracking, or changes its mode.
     pub fn begin(&self, owner: Owner, mode: Mode) {
         let mut tables = lock(&self.tables);
-        if mode.broadcast {
-            let all = if mode.prefixes.is_empty() { vec![Vec::new()] } else { mode.prefixes.clone() };
-            all.into_iter().for_each(|prefix| _ = tables.prefixes.entry(prefix).or_default().insert(owner.id));
+        for prefix in mode.prefixes.iter().cloned() {
+            tables.prefixes.entry(prefix).or_default().insert(owner.id);
         }
         // A transaction may begin the tracking anew, after it has read.
         let kept = tables.clients.remove(&owner.id).and_then(|tracker| tracker.kept);

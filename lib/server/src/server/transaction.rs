@@ -6,7 +6,9 @@
 
 use super::client::{Client, Mute};
 use super::event_loop::Loop;
-use crate::command::Run;
+use super::shared::{Letter, Verdict};
+use crate::args::Args;
+use crate::command::{Command, Run};
 use crate::operation::{Call, Write};
 use crate::reply::Reply;
 
@@ -29,17 +31,15 @@ impl Loop {
         if skips {
             client.mute = Mute::All;
         }
+        let (begin, mut hears) = (client.output.len(), false);
+        let subscribes = calls.iter().any(|call| call.command.name.ends_with("subscribe"));
         client.begin_array(replies.len());
         client.in_transaction = true;
         for (call, reply) in calls.into_iter().zip(replies) {
             match call.command.name {
                 _ if !is_of_the_server(&call) => client.answer(&reply),
                 // If a mailbox is full, the client waits before its next publication, not before this one.
-                "publish" | "spublish" => {
-                    let shard = call.command.name == "spublish";
-                    let count = self.shared.publish(shard, &call.args[1], &call.args[2]);
-                    client.answer(&Reply::Int(count));
-                }
+                "publish" | "spublish" => hears |= self.publish(client, call.command, &call.args),
                 _ => _ = self.command(client, call.command, call.args),
             }
         }
@@ -47,5 +47,28 @@ impl Loop {
         if skips && client.mute == Mute::All {
             client.mute = Mute::Off;
         }
+        // A message must not come before the confirmation of its subscription, which is among the answers.
+        if hears && !subscribes {
+            self.answer_later(client, begin);
+        }
+    }
+
+    /// Carries out `PUBLISH` or `SPUBLISH`, and appends its answer. Returns whether the client gets the message itself.
+    pub(super) fn publish(&self, client: &mut Client, command: &Command, args: &Args) -> bool {
+        let shard = command.name == "spublish";
+        let count = self.shared.publish(shard, &args[1], &args[2]);
+        client.answer(&Reply::Int(count));
+        client.subscriptions.hears(shard, &args[1])
+    }
+
+    /// Holds back what was appended to a client's output from `begin` on, until this loop has processed the letters (messages
+    /// between threads) that were posted to it so far. Among them are the messages that the client has sent to itself: as
+    /// in Redis, they come before the answer. They are letters all the same, because they must not overtake messages of
+    /// other clients to the same channel. The client's next request waits.
+    pub(super) fn answer_later(&self, client: &mut Client, begin: usize) {
+        client.later = client.output.split_off(begin);
+        client.waits += 1;
+        client.aside = true;
+        self.shared.post(self.number, Letter::Answers(vec![(client.card.owner, Verdict::Heard)]));
     }
 }

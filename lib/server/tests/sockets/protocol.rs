@@ -103,6 +103,79 @@ fn a_text_in_an_error_ends_at_a_zero_byte() {
     server.stop().unwrap();
 }
 
+/// Returns what the server sends after `HELLO 3` to a client that sends these lines.
+fn sent_in_resp3(server: &Server, lines: &str) -> String {
+    let all = sent_for(server, format!("HELLO 3\r\n{}\r\n", lines.replace(';', "\r\n")).as_bytes());
+    all.split_once("modules|*0|").expect("HELLO's answer ends so").1.to_owned()
+}
+
+/// As in Redis, a client's message to itself comes before the answer to `PUBLISH`. In Redis it comes within the answer to
+/// `EXEC`, here before the answer.
+#[test]
+fn own_messages_come_before_the_answer() {
+    let folder = std::env::temp_dir().join(format!("archipelago-own-{}", std::process::id()));
+    for appendonly in [Appendonly::No, Appendonly::Always] {
+        let server = started(Settings { appendonly, directory: folder.clone(), ..Settings::default() });
+        for (lines, expected) in [
+            (
+                "SUBSCRIBE a;PUBLISH a hi;SET k 1;PUBLISH a ho;UNSUBSCRIBE a;PUBLISH a no;RESET;QUIT",
+                ">3|$9|subscribe|$1|a|:1|>3|$7|message|$1|a|$2|hi|:1|+OK|>3|$7|message|$1|a|$2|ho|:1|\
+                 >3|$11|unsubscribe|$1|a|:0|:0|+RESET|+OK|",
+            ),
+            (
+                "PSUBSCRIBE a*;SSUBSCRIBE s;PUBLISH ab hi;SPUBLISH s hi;PUBLISH s no;QUIT",
+                ">3|$10|psubscribe|$2|a*|:1|>3|$10|ssubscribe|$1|s|:1|>4|$8|pmessage|$2|a*|$2|ab|$2|hi|:1|\
+                 >3|$8|smessage|$1|s|$2|hi|:1|:0|+OK|",
+            ),
+            (
+                "SUBSCRIBE a;CLIENT REPLY OFF;PUBLISH a hi;CLIENT REPLY ON;PING;QUIT",
+                ">3|$9|subscribe|$1|a|:1|>3|$7|message|$1|a|$2|hi|+OK|+PONG|+OK|",
+            ),
+            (
+                "SUBSCRIBE a;MULTI;PING;PUBLISH a hi;SET k 1;EXEC;PING;UNSUBSCRIBE a;QUIT",
+                ">3|$9|subscribe|$1|a|:1|+OK|+QUEUED|+QUEUED|+QUEUED|>3|$7|message|$1|a|$2|hi|*3|+PONG|:1|+OK|+PONG|\
+                 >3|$11|unsubscribe|$1|a|:0|+OK|",
+            ),
+        ] {
+            assert_eq!(sent_in_resp3(&server, lines), expected, "{lines}");
+        }
+        // The confirmation of the subscription comes first.
+        let mut client = Client::new(server.address());
+        for line in ["MULTI", "SUBSCRIBE a", "PUBLISH a hi"] {
+            client.ask(line);
+        }
+        assert_eq!(client.ask("EXEC"), "subscribe a :1 :1");
+        assert_eq!(client.answer().unwrap(), "message a hi");
+        server.stop().unwrap();
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// Two clients publish to a channel that both listen to. Both receive all messages in one order.
+#[test]
+fn own_messages_do_not_overtake() {
+    let server = started(Settings { loops: 2, ..Settings::default() });
+    let subscribed = std::sync::Arc::new(std::sync::Barrier::new(2));
+    let heard = [0, 1].map(|number| {
+        let (address, subscribed) = (server.address(), subscribed.clone());
+        std::thread::spawn(move || {
+            let mut client = Client::new(address);
+            client.ask("HELLO 3");
+            // The answer is a map of seven pairs.
+            (0..14).for_each(|_| _ = client.answer().unwrap());
+            assert_eq!(client.ask("SUBSCRIBE c"), "subscribe c :1");
+            subscribed.wait();
+            let publish = |turn| request(&["PUBLISH", "c", &format!("{number}-{turn}")]);
+            client.send(&(0..500).flat_map(publish).collect::<Vec<u8>>()).unwrap();
+            let answers = std::iter::from_fn(|| client.answer().ok());
+            answers.filter(|answer| answer.starts_with("message c")).take(1_000).collect::<Vec<_>>()
+        })
+    });
+    let [one, other] = heard.map(|thread| thread.join().unwrap());
+    assert_eq!(one.len(), 1_000);
+    assert_eq!(one, other);
+}
+
 /// A page in a browser may make the browser send arbitrary bytes to this machine. The browser's own lines come first.
 #[test]
 fn a_browser_is_not_listened_to() {

@@ -137,6 +137,52 @@ fn modes() {
     assert_eq!(plain.ask("CLIENT TRACKINGINFO"), "flags off redirect :-1 prefixes ");
 }
 
+/// Reads the messages that the server has sent to a client so far.
+fn told(client: &mut Client) -> Vec<String> {
+    client.send(&crate::client::request(&["PING"])).unwrap();
+    std::iter::from_fn(|| Some(client.answer().unwrap()).filter(|answer| answer != "+PONG")).collect()
+}
+
+/// The invalidations are those of redis-server 7.0.15. A transaction is one command for `CLIENT CACHING`, from `MULTI` on,
+/// and the commands of a transaction may ask for the keys of those after them.
+#[test]
+fn caching_is_for_one_command_or_transaction() {
+    let server = server(2);
+    let mut other = Client::new(server.address());
+    for (mode, lines, expected) in [
+        ("OPTIN", "CLIENT CACHING YES;CLIENT ID;GET a;GET b", "a"),
+        ("OPTIN", "CLIENT CACHING YES;NOSUCH;GET a", ""),
+        ("OPTIN", "CLIENT CACHING YES;WATCH a;GET a", ""),
+        ("OPTIN", "CLIENT CACHING YES;MULTI;GET a;GET b;EXEC", "a b"),
+        ("OPTIN", "CLIENT CACHING YES;MULTI;GET a;EXEC;GET b", "a"),
+        ("OPTIN", "CLIENT CACHING YES;MULTI;DISCARD;GET a", ""),
+        ("OPTIN", "CLIENT CACHING YES;MULTI;NOSUCH;EXEC;GET a", ""),
+        ("OPTIN", "MULTI;CLIENT CACHING YES;GET a;GET b;EXEC", "a b"),
+        ("OPTIN", "MULTI;GET a;CLIENT CACHING YES;SET c 1;GET b;EXEC", "b"),
+        ("OPTIN", "MULTI;CLIENT CACHING NO;GET a;EXEC", ""),
+        ("OPTIN", "CLIENT CACHING YES;MULTI;CLIENT CACHING NO;GET a;EXEC", "a"),
+        ("OPTIN", "MULTI;CLIENT CACHING YES;PING;EXEC;GET a", ""),
+        ("OPTIN", "MULTI;CLIENT CACHING YES;DISCARD;GET a", ""),
+        ("OPTOUT", "CLIENT CACHING NO;GET a;GET b", "b"),
+        ("OPTOUT", "MULTI;CLIENT CACHING NO;GET a;GET b;EXEC", ""),
+        ("OPTOUT", "MULTI;GET a;CLIENT CACHING NO;GET b;EXEC", "a"),
+        ("OPTOUT", "MULTI;CLIENT CACHING NO;EXEC;GET a", "a"),
+        ("OPTOUT", "CLIENT CACHING NO;MULTI;GET a;EXEC;GET b", "b"),
+    ] {
+        other.ask("MSET a 1 b 1");
+        let mut client = tracking(server.address(), &format!(" {mode}"));
+        for line in lines.split(';') {
+            client.ask(line);
+        }
+        for line in ["SET a 3", "SET b 3"] {
+            other.ask(line);
+        }
+        let keys = told(&mut client);
+        let keys: Vec<&str> = keys.iter().map(|told| told.strip_prefix("invalidate ").unwrap()).collect();
+        assert_eq!(keys.join(" "), expected, "{mode}: {lines}");
+    }
+}
+
 #[test]
 fn another_client_hears_in_its_place() {
     let server = server(2);
