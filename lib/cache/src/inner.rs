@@ -440,9 +440,10 @@ where
             placed = newer.filter(|newer| self.is_live(guard, *newer)).map_or(Placed::Refused, Placed::Present);
         }
         match (placed, present) {
-            // SAFETY: found under the guard.
             (Placed::Present(found), Present::Leave(result)) => {
-                Placed::Present(result(unsafe { found.as_ref() }.value()))
+                // SAFETY: found under the guard.
+                let found = unsafe { found.as_ref() };
+                Placed::Present(result(found.value()))
             }
             (Placed::Kept, _) => Placed::Kept,
             (_, present) => {
