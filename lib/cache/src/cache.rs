@@ -512,6 +512,9 @@ where
     }
 }
 
+#[cfg(all(test, not(any(loom, archipelago_sim))))]
+mod clocks;
+
 impl<K, V, P, S> fmt::Debug for Cache<K, V, P, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cache").finish_non_exhaustive()

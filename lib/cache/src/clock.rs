@@ -16,6 +16,18 @@ impl Clock {
         Self(Instant::now())
     }
 
+    /// Makes the clock jump forward.
+    #[cfg(all(test, not(any(loom, archipelago_sim))))]
+    pub fn jump(&mut self, time: Duration) {
+        self.0 = self.0.checked_sub(time).expect("the machine's clock has such times");
+    }
+
+    /// Sets the clock back, to 0 at most. If it has run for less than `time`, it stands still for the difference.
+    #[cfg(all(test, not(any(loom, archipelago_sim))))]
+    pub fn set_back(&mut self, time: Duration) {
+        self.0 = self.0.checked_add(time).expect("as above");
+    }
+
     pub fn now(&self) -> Tick {
         self.0.elapsed().as_millis() as Tick
     }

@@ -26,6 +26,9 @@ use archipelago_platform::panics::FirstPanic;
 /// entries can be freed, and this check interrupts the other threads. A bag must fit into the 64 KiB that each thread
 /// may use in addition to the bound, and into a core's caches, since the freed memory is used again.
 const BAG: usize = 48 << 10;
+/// The size in bytes of the blocks that a thread keeps. Under Miri no block is kept, since Miri detects a use of freed
+/// memory, but not a use of a kept block.
+const KEPT: usize = if cfg!(miri) { 0 } else { BAG };
 /// In small caches a bag has at most 1/BAGS of the weight that may wait for readers.
 const BAGS: usize = 8;
 /// How often an insertion yields the processor to readers before it is refused.
@@ -246,7 +249,7 @@ where
             hits: PerThread::new(),
             untold: AtomicUsize::new(0),
             domain: Domain::new().with_bag_limit(bag_entries::<K, V>()).with_bag_bytes(bag),
-            blocks: Arc::new(Blocks::beside(BAG, long)),
+            blocks: Arc::new(Blocks::beside(KEPT, long)),
         }
     }
 

@@ -5,7 +5,8 @@
 //! if the entries of the same hash have changed by the time the lock is held. Values are dropped, and listeners called,
 //! after the lock is released.
 
-use archipelago_platform::atomic::{AtomicU32, Ordering::Relaxed};
+use archipelago_platform::atomic::Ordering::{Relaxed, SeqCst};
+use archipelago_platform::atomic::{AtomicU32, fence};
 use archipelago_platform::plain::Plain;
 use archipelago_platform::sync::{Mutex, MutexGuard};
 use archipelago_sync::rcu::Guard;
@@ -297,6 +298,17 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         self.state.lease
     }
 }
+
+impl<K, V, P> Drop for Locked<'_, K, V, P> {
+    fn drop(&mut self) {
+        // The change precedes the thread's later look-ups. Otherwise two threads that change keys of two shards could
+        // each miss the other's change.
+        fence(SeqCst);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model;
 
 #[cfg(all(test, not(any(loom, archipelago_sim))))]
 mod tests {

@@ -10,12 +10,13 @@
 //!    the array is current.
 //! 2. The count of each bucket on an entry's way, except the bucket that has the entry, is above zero while the entry
 //!    is in the table.
-//! 3. The tag of a place is set after the pointer to its entry is stored, and cleared before the pointer is cleared.
+//! 3. The tag of a place is set before the pointer to its entry is stored, and cleared after the pointer is cleared.
 //!
 //! # Why look-ups are linearizable
 //! A look-up returns the table's content at a moment of the look-up. Its array was current at the look-up's beginning
-//! or later, and a replaced array no longer changes. *Found*: the loaded pointer was in its place at the moment of the
-//! load. *Not found*: an entry that is present during the whole look-up has one place (1), and its tag and the counts
+//! or later, and a replaced array no longer changes. An entry is present while a place has its pointer. *Found*: the
+//! loaded pointer was in its place at the moment of the load. (If the pointer were stored before the tag, a look-up that
+//! loaded the tag of the place's previous entry could find the new entry, and a later look-up could miss it.) *Not found*: an entry that is present during the whole look-up has one place (1), and its tag and the counts
 //! on its way are set during the whole look-up (2, 3), so it would have been found. If the key was removed from one
 //! place and inserted into another one during the look-up, the look-up passed the second place before the insertion.
 //! Then the key was absent just before the insertion.
@@ -96,18 +97,18 @@ impl<K, V> Bucket<K, V> {
 
     /// Stores an entry in an empty place. Only the writer may call it.
     fn fill(&self, place: usize, entry: Shared<K, V>) {
-        // Release, in both stores: they pair with the Acquire loads in `find`, so that a look-up that reaches the entry
-        // finds it initialized.
-        self.entries[place].store(entry.as_ptr(), Release);
         // SAFETY: the caller's entry.
         let tag = tag(unsafe { entry.as_ref() }.header().hash());
+        // Release, in both stores: they pair with the Acquire loads in `find`. A look-up that reaches the entry finds
+        // it initialized, and each later look-up loads its tag.
         self.tags.store(self.tags.load(Relaxed) | tag << (u8::BITS * place as u32), Release);
+        self.entries[place].store(entry.as_ptr(), Release);
     }
 
     /// Clears a place. Only the writer may call it.
     fn clear(&self, place: usize) {
-        self.tags.store(self.tags.load(Relaxed) & !(0xff << (u8::BITS * place as u32)), Release);
         self.entries[place].store(null_mut(), Release);
+        self.tags.store(self.tags.load(Relaxed) & !(0xff << (u8::BITS * place as u32)), Release);
     }
 
     /// For the writer: increases (`more`) or decreases the count of entries that have passed the bucket by one.

@@ -3,10 +3,18 @@
 
 mod model;
 
+use core::pin::pin;
+use core::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::Wake;
+
 use archipelago_cache::{Cache, Policy, S3Fifo, SampledLru, Sieve};
 use archipelago_check::history::Recorder;
 use archipelago_check::linear;
 use archipelago_check::simulated::explore;
+use archipelago_platform::atomic::{AtomicBool, Ordering::Relaxed};
+use archipelago_platform::thread;
+use archipelago_platform::time::{Duration, Instant};
 use archipelago_sim::{Client, SimAlloc, world};
 use model::{Map, Op, Ret, draw, perform};
 
@@ -81,4 +89,119 @@ fn tables_are_replaced_beside_readers_in_many_schedules() {
         reader => (0..25).for_each(|_| assert_eq!(cache.get(&reader), Some(7))),
     };
     explore(500, setup, client, |cache| cache.check_invariants());
+}
+
+/// The bound of every moment is the largest that was ever set, and holds as it was set last when all is done.
+#[test]
+fn bounds_are_moved_beside_insertions_in_many_schedules() {
+    const BOUNDS: [usize; 4] = [40, 3, 64, 8];
+    let setup = || Cache::<u8, u8>::builder().shards(2).entries(64);
+    let client = |cache: &Cache<u8, u8>, client: Client| match client.index {
+        0 | 1 => (0..3).for_each(|turn| cache.resize(BOUNDS[(client.index + turn) % 4])),
+        _ => {
+            for _ in 0..20 {
+                let key = world::random() as u8 % 50;
+                cache.insert(key, key);
+                assert!(cache.get(&key).is_none_or(|value| value == key));
+                assert!(cache.stats().weight <= 64);
+            }
+        }
+    };
+    let end = |cache: Cache<u8, u8>| {
+        cache.check_invariants();
+        assert!(BOUNDS.contains(&cache.capacity()), "a bound that was set");
+        cache.resize(8);
+        assert!(cache.stats().weight <= 8);
+        cache.check_invariants();
+    };
+    explore(1_000, setup, client, end);
+}
+
+/// Entries are found until their time has passed, and never later, while other threads look them up and remove what has
+/// expired.
+#[test]
+fn entries_expire_in_time_in_many_schedules() {
+    const LIFE: Duration = Duration::from_millis(5);
+    /// What clocks of different processors differ by, and the resolution of times.
+    const ERROR: Duration = Duration::from_millis(2);
+    let setup = || Cache::<usize, u64>::builder().shards(1).time_to_live(LIFE).entries(64);
+    let client = |cache: &Cache<usize, u64>, client: Client| {
+        for turn in 0..4 {
+            let before = Instant::now();
+            assert!(cache.insert(client.index, turn));
+            let after = Instant::now();
+            thread::sleep(Duration::from_millis(world::random() % 10));
+            let begin = Instant::now();
+            let found = cache.get(&client.index);
+            let end = Instant::now();
+            assert!(found.is_none_or(|value| value == turn));
+            assert!(found.is_none() || begin.duration_since(after) < LIFE + ERROR, "found after its time");
+            assert!(found.is_some() || end.duration_since(before) + ERROR > LIFE, "missed before its time");
+            cache.get(&((client.index + 1) % 4));
+            cache.sync();
+        }
+    };
+    let end = |cache: Cache<usize, u64>| {
+        cache.check_invariants();
+        assert_eq!(cache.stats().evictions, 0, "there is room");
+    };
+    explore(1_000, setup, client, end);
+}
+
+/// A waker of a task that is polled only if it was woken.
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Polls a future until it is ready, at most `polls` times. Returns its output, or `None` if it was dropped before.
+fn polled<F: Future>(future: F, polls: u64) -> Option<F::Output> {
+    let (mut future, woken) = (pin!(future), Arc::new(Woken(AtomicBool::new(true))));
+    let waker = Waker::from(woken.clone());
+    for _ in 0..polls {
+        while !woken.0.swap(false, Relaxed) {
+            thread::yield_now();
+        }
+        if let Poll::Ready(done) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return Some(done);
+        }
+    }
+    None
+}
+
+/// Makes a value at the second poll.
+async fn made(value: u8) -> u8 {
+    let mut is_first = true;
+    core::future::poll_fn(|context| {
+        if core::mem::replace(&mut is_first, false) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    })
+    .await;
+    value
+}
+
+/// Tasks begin to make a key, or to wait for it, and are dropped at any of their polls. Whenever a maker is dropped, a
+/// task that waits is woken, or the schedule does not end.
+#[test]
+fn tasks_are_dropped_while_others_wait_in_many_schedules() {
+    let setup = || Cache::<u8, u8>::builder().shards(1).entries(64);
+    let client = |cache: &Cache<u8, u8>, client: Client| {
+        for turn in 0..4 {
+            let key = turn % 2;
+            let polls = if client.index == 0 { u64::MAX } else { 1 + world::random() % 3 };
+            match polled(cache.get_or_insert_async(key, made(key + 10)), polls) {
+                Some(value) => assert_eq!(value, key + 10),
+                None => assert_ne!(client.index, 0, "it is polled to its end"),
+            }
+            cache.remove(&key);
+        }
+        assert_eq!(cache.get_or_insert_with(0, |_| 10), 10);
+    };
+    explore(1_000, setup, client, |cache| cache.check_invariants());
 }

@@ -18,7 +18,9 @@
 //! | arrays `[K; N]`, among them a UUID's `[u8; 16]` | element by element | bytes |
 //! | `Option<K>` | `None` first | word if the `K` has at most seven bytes |
 //! | `Reverse<K>` | reversed | the form of `K` |
-//! | types that [`key!`](crate::key!) declares (newtypes, structs, `enum`s), and types that implement [`KeyAs`] | the order of the key that represents them | that key's form |
+//! | types that implement [`KeyAs`] | the order of the key that represents them | that key's form |
+//!
+//! The macro [`key!`](crate::key!) declares newtypes, structs and `enum`s that implement `KeyAs`.
 //!
 //! The standard library's types for points in time are not keys, since their range and resolution depend on the system.
 //! Use a newtype with the [`Duration`](core::time::Duration) since some epoch, or with an `i64` of nanoseconds.

@@ -29,6 +29,15 @@ pub enum Refused<T = ()> {
 
 impl<T> Refused<T> {
     /// Returns what was to be stored.
+    ///
+    /// ```
+    /// use archipelago::index::{BLinkTree, Refused};
+    ///
+    /// let map: BLinkTree<String, u64> = BLinkTree::new();
+    /// let refused: Refused<(String, u64)> = map.pin().try_insert("x".repeat(10_000), 7).unwrap_err();
+    /// let (key, value) = refused.into_inner(); // nothing is lost
+    /// assert_eq!((key.len(), value), (10_000, 7));
+    /// ```
     pub fn into_inner(self) -> T {
         match self {
             Self::Backlogged(it) | Self::Full(it) | Self::TooLong(it) => it,

@@ -84,6 +84,7 @@
 //!
 //! `docs/mechanisms/journal.md` describes the format, and argues why recovery is correct.
 
+#![forbid(unsafe_code)]
 // This crate's only interface to the outside is the file system. Its threads and locks are those of the operating
 // system even in builds for the virtual machine (a simulator of threads), hence this exception.
 #![cfg_attr(archipelago_sim, allow(clippy::disallowed_types, clippy::disallowed_methods))]

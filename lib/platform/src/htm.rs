@@ -54,7 +54,7 @@ pub use elision::{HELD, elide};
 pub use quiet::{Quiet, is_quiet, quiet, refuse_in_regions, unrefused};
 pub use retry::Retry;
 pub use site::{Counts, Site, sites};
-pub use support::{Support, from_env, support};
+pub use support::{Support, from_env, missed, support};
 
 /// The reason of an abort: RTM's status word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +133,11 @@ pub struct Htm(());
 impl Htm {
     /// Returns the proof if transactions are [`available`].
     pub fn get() -> Option<Htm> {
-        available().then_some(Htm(()))
+        if available() {
+            return Some(Htm(()));
+        }
+        support::note_wanted();
+        None
     }
 
     /// Works as [`transaction`](fn@transaction) does, but without the check whether transactions are available.
@@ -230,6 +234,7 @@ mod tests {
             return;
         }
         assert_eq!(transaction(|| unreachable!("there are no transactions")), Err::<(), _>(Abort(0)));
+        assert_eq!(missed(), (!crate::SIMULATED).then(support), "a report can say that none ran");
         assert!(begin().is_err() && !inside() && !doomed());
         abort::<3>();
     }

@@ -33,12 +33,23 @@ const ROUNDS: u64 = 2_000;
 #[cfg(archipelago_sim)]
 const ROUNDS: u64 = 3;
 
+/// Says, once, that there are no transactions to test.
+#[cfg(not(archipelago_sim))]
+fn skipped() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    // Written directly: the output of tests that pass is not shown.
+    ONCE.call_once(|| {
+        let text = format!("SKIPPED: native transactions ({}); the virtual machine's are tested\n", htm::support());
+        std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes()).expect("standard error takes text");
+    });
+}
+
 /// Runs `body(shared, thread, round)` in `threads` threads, then `check`.
 #[cfg(not(archipelago_sim))]
 fn litmus<S: Sync>(threads: usize, make: impl Fn() -> S, body: impl Fn(&S, usize, u64) + Sync, check: impl Fn(&S)) {
     use archipelago_platform::thread;
     if !htm::available() {
-        return;
+        return skipped();
     }
     let shared = make();
     thread::scope(|scope| {

@@ -15,7 +15,13 @@ use crate::point::Point;
 
 /// The most ranges of a block. A larger number makes changes slower, since a change copies the block; a smaller number
 /// makes the directory larger.
-pub(crate) const CAPACITY: usize = if cfg!(any(miri, archipelago_sim)) { 4 } else { 16 };
+pub(crate) const CAPACITY: usize = if cfg!(loom) {
+    2
+} else if cfg!(any(miri, archipelago_sim)) {
+    4
+} else {
+    16
+};
 
 pub(crate) struct Block<K, V> {
     len: usize,
@@ -74,6 +80,12 @@ impl<K: Point, V> Block<K, V> {
     pub(crate) fn find(&self, point: K) -> Option<usize> {
         let place = self.starts().partition_point(|start| *start <= point).checked_sub(1)?;
         (point < self.ends()[place]).then_some(place)
+    }
+
+    /// Returns the index of the first range that ends above `point`.
+    pub(crate) fn first_above(&self, point: K) -> Option<usize> {
+        let place = self.ends().partition_point(|end| *end <= point);
+        (place < self.len()).then_some(place)
     }
 
     /// Returns the indexes of the ranges that overlap `window`. If the window is empty, the result is empty.

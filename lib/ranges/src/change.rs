@@ -29,9 +29,14 @@ use crate::leaf::Leaf;
 use crate::point::Point;
 use crate::replaced::Replaced;
 
+#[cfg(not(loom))]
 thread::thread_local! {
     /// Whether this thread is in a change.
     static CHANGING: Cell<bool> = const { Cell::new(false) };
+}
+#[cfg(loom)]
+thread::thread_local! {
+    static CHANGING: Cell<bool> = Cell::new(false);
 }
 
 /// Marks this thread as being in a change.
@@ -42,7 +47,7 @@ impl Changing {
     /// If the thread already is in a change.
     fn begin() -> Self {
         assert!(
-            !CHANGING.replace(true),
+            !CHANGING.with(|changing| changing.replace(true)),
             "a RangeMap is changed from inside a change of a RangeMap: change it afterwards"
         );
         Self(())
@@ -51,13 +56,13 @@ impl Changing {
 
 impl Drop for Changing {
     fn drop(&mut self) {
-        CHANGING.set(false);
+        CHANGING.with(|changing| changing.set(false));
     }
 }
 
 /// Returns whether this thread is in a change.
 pub(crate) fn is_changing() -> bool {
-    CHANGING.get()
+    CHANGING.with(Cell::get)
 }
 
 /// Consecutive leaves that this thread has locked.
@@ -75,7 +80,8 @@ impl<'g, K: Point, V: 'static> Held<'g, K, V> {
         held
     }
 
-    /// Locks the leaf that contains `point`, adds it to the held leaves, and returns it.
+    /// Locks the leaf that contains `point`, adds it to the held leaves, and returns it. Each retry follows a change of
+    /// another thread that has replaced the leaf meanwhile; a look-up replaces none.
     pub(crate) fn lock_next(&mut self, directory: &Directory<K, V>, guard: &'g Guard<'_>, point: K) -> &'g Leaf<K, V> {
         loop {
             let leaf = directory.find(guard, point);
@@ -85,7 +91,8 @@ impl<'g, K: Point, V: 'static> Held<'g, K, V> {
                 self.0.push(leaf);
                 return leaf;
             }
-            leaf.unlock();
+            // SAFETY: locked above.
+            unsafe { leaf.unlock() };
         }
     }
 
@@ -139,7 +146,8 @@ impl<'g, K: Point, V: 'static> Held<'g, K, V> {
 
 impl<K: Point, V: 'static> Drop for Held<'_, K, V> {
     fn drop(&mut self) {
-        self.0.iter().for_each(|leaf| leaf.unlock());
+        // SAFETY: `lock_next` has locked the leaves, and they are unlocked only here.
+        self.0.iter().for_each(|leaf| unsafe { leaf.unlock() });
     }
 }
 

@@ -1,19 +1,27 @@
 //! A leaf: a part of the map, with the ranges that begin at or above `low` and end at or below `high`.
 //!
 //! # States
-//! | `owner` | `dead` | |
+//! | `lock` | `dead` | |
 //! |---|---|---|
-//! | 0 | false | in the directory; any thread may lock it |
-//! | a thread | false | in the directory; the owner may store another block |
+//! | free | false | in the directory; any thread may lock it |
+//! | held | false | in the directory; the owner, which is the thread that holds the lock, may store another block |
 //! | any | true | replaced in the directory, or about to be; it does not return to the directory, and its block no longer changes |
 //!
-//! `owner` orders the accesses of updaters (the Acquire of a lock pairs with the Release of the previous unlock).
-//! Look-ups do not read it: a block is complete before it is stored (Release), and is loaded with Acquire.
+//! `lock` orders the accesses of updaters (the Acquire of a lock pairs with the Release of the previous unlock).
+//! Look-ups do not read it: a block is complete before it is stored (Release), and is loaded with Acquire. Both accesses
+//! are also sequentially consistent, see [`directory`](crate::directory).
+//!
+//! # Why no thread is passed without bound
+//! A look-up of a window that takes locks holds all leaves of the window until it has visited the last one, and the
+//! next such look-up follows close behind. So a leaf in the middle is free only for moments. A waiting change that only
+//! tried now and then would seldom meet such a moment, above all if its tries were yields among more threads than
+//! processors: a yield can cost a time slice of each other thread. In [`RawShfl`] the first waiter sleeps, is woken by
+//! the unlock, and after one wake-up in vain is the next holder. The other waiters follow in their order. A sleeping
+//! waiter takes no processor time, however long users' code in a change keeps the leaf.
 
-use archipelago_platform::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use archipelago_platform::thread;
+use archipelago_platform::atomic::{AtomicBool, AtomicPtr, Ordering};
 use archipelago_platform::touch;
-use archipelago_sync::backoff::Backoff;
+use archipelago_sync::lock::{Mutex, RawShfl};
 use archipelago_sync::rcu::Guard;
 
 use crate::block::Block;
@@ -23,8 +31,7 @@ use crate::replaced::Replaced;
 pub(crate) struct Leaf<K, V> {
     low: K,
     high: K,
-    /// One more than the number of the thread that holds the lock, or 0 if the lock is free.
-    owner: AtomicU32,
+    lock: Mutex<RawShfl, ()>,
     /// Whether the leaf has been replaced, or will be before its lock is released. Only the owner changes this field.
     dead: AtomicBool,
     block: AtomicPtr<Block<K, V>>,
@@ -33,7 +40,8 @@ pub(crate) struct Leaf<K, V> {
 impl<K: Point, V: 'static> Leaf<K, V> {
     pub(crate) fn new(low: K, high: K, block: Box<Block<K, V>>) -> Self {
         let block = AtomicPtr::new(Box::into_raw(block));
-        Self { low, high, owner: AtomicU32::new(0), dead: AtomicBool::new(false), block }
+        let lock = Mutex::from_raw(RawShfl::new(), ());
+        Self { low, high, lock, dead: AtomicBool::new(false), block }
     }
 
     #[inline]
@@ -52,33 +60,27 @@ impl<K: Point, V: 'static> Leaf<K, V> {
     #[inline]
     pub(crate) fn block<'g>(&self, _guard: &'g Guard<'_>) -> &'g Block<K, V> {
         // SAFETY: the block is never null, and a replaced block is retired, so it lives as long as the guard.
-        unsafe { &*self.block.load(Ordering::Acquire) }
+        unsafe { &*self.block.load(Ordering::SeqCst) }
     }
 
     /// Stores another block. The caller owns the leaf.
     pub(crate) fn store(&self, block: Box<Block<K, V>>) -> Replaced {
-        debug_assert!(self.is_mine() && !self.is_dead());
-        let old = self.block.swap(Box::into_raw(block), Ordering::AcqRel);
+        debug_assert!(self.lock.is_locked() && !self.is_dead());
+        let old = self.block.swap(Box::into_raw(block), Ordering::SeqCst);
         // SAFETY: only the owner may unlink the block, and it has just done so; blocks are boxes.
         unsafe { Replaced::new(old) }
     }
 
-    /// Waits until this thread owns the leaf.
+    /// Waits until this thread owns the leaf. The thread must not own it already.
     pub(crate) fn lock(&self) {
-        let backoff = Backoff::new();
-        while self.owner.compare_exchange(0, mine(), Ordering::Acquire, Ordering::Relaxed).is_err() {
-            debug_assert!(!self.is_mine(), "a thread waits for itself");
-            backoff.wait();
-        }
+        core::mem::forget(self.lock.lock());
     }
 
-    pub(crate) fn unlock(&self) {
-        debug_assert!(self.is_mine());
-        self.owner.store(0, Ordering::Release);
-    }
-
-    fn is_mine(&self) -> bool {
-        self.owner.load(Ordering::Relaxed) == mine()
+    /// # Safety
+    /// This thread must own the leaf, by [`lock`](Self::lock).
+    pub(crate) unsafe fn unlock(&self) {
+        // SAFETY: the caller guarantees that this thread has locked the leaf, and `lock` forgot the guard.
+        unsafe { self.lock.force_unlock() };
     }
 
     /// Returns whether the leaf has been replaced, or is about to be. `true` is final. `false` may be out of date when
@@ -90,19 +92,14 @@ impl<K: Point, V: 'static> Leaf<K, V> {
     /// Marks the leaf as replaced, shortly before the directory replaces it. The caller owns the leaf, and keeps its
     /// lock until the directory has replaced the leaf.
     pub(crate) fn die(&self) {
-        debug_assert!(self.is_mine());
+        debug_assert!(self.lock.is_locked());
         self.dead.store(true, Ordering::Relaxed);
     }
-}
-
-/// Returns this thread's value of `owner`.
-fn mine() -> u32 {
-    thread::slot().index as u32 + 1
 }
 
 impl<K, V> Drop for Leaf<K, V> {
     fn drop(&mut self) {
         // SAFETY: a leaf is dropped when no guard can reach it; it owns its last block.
-        drop(unsafe { Box::from_raw(*self.block.get_mut()) });
+        drop(unsafe { Box::from_raw(self.block.load(Ordering::Relaxed)) });
     }
 }

@@ -24,19 +24,26 @@
 //!
 //! | operation | waits for | takes effect | costs |
 //! |---|---|---|---|
-//! | [`get`](Pinned::get), [`get_range`](Pinned::get_range) | nothing; writes nothing | at a moment of the call | O(log n) |
-//! | [`overlapping`](Pinned::overlapping), [`iter`](Pinned::iter), [`len`](Pinned::len), [`find_gap`](Pinned::find_gap) | nothing; after eight attempts that failed because of concurrent changes, changes of the window | all of it at one moment of the call | O(log n + ranges / 16) |
-//! | [`insert`](RangeMap::insert), [`try_insert`](RangeMap::try_insert), [`remove`](RangeMap::remove), [`change`](RangeMap::change) | changes of windows in the same leaves (at most 16 ranges each), and, if the change replaces leaves, shortly for other such changes | all of it at one moment of the call | O(log n + ranges hit), copies of at most 32 neighbours |
+//! | [`get`](Pinned::get), [`get_range`](Pinned::get_range) | nothing; writes no memory in a session, and its thread's own RCU record outside of one | at a moment of the call | O(log n) |
+//! | [`next_range`](Pinned::next_range), [`is_empty`](Pinned::is_empty) | as the next row | at a moment of the call | O(log n), see there |
+//! | [`overlapping`](Pinned::overlapping), [`iter`](Pinned::iter), [`len`](Pinned::len), [`find_gap`](Pinned::find_gap) | nothing; after eight attempts that failed because of concurrent changes, changes of the window, and reads of it that take locks for the same reason | all of it at one moment of the call | O(log n + ranges / 16) |
+//! | [`insert`](RangeMap::insert), [`try_insert`](RangeMap::try_insert), [`remove`](RangeMap::remove), [`change`](RangeMap::change) | changes of windows in the same leaves (at most 16 ranges each); reads of such windows that take locks after eight attempts; if the change replaces leaves, shortly for other such changes; and *Memory*, below | all of it at one moment of the call | O(log n + ranges hit), copies of at most 32 neighbours |
 //!
 //! - *Ranges are as long as possible.* Two ranges that touch have different values by `V: Eq`. If `Eq` is
 //!   inconsistent, ranges are split or joined in surprising ways, but memory stays safe.
 //! - *Values are cloned* when their neighbours change, since the block that stores them (see *Inside*) is replaced, not changed. Use small values, or
 //!   an `Arc`.
-//! - *Panics* of `Clone`, `Eq` or a closure leave the map as it was.
+//! - *Waiting threads* spin for a few microseconds, and then sleep until they are woken. The first thread that waits for
+//!   a leaf is passed by few others, and the others follow in the order of their arrival on a NUMA node. So a change
+//!   finishes beside any number of reads, and a slow closure costs waiting threads no processor time.
+//! - *Panics* of `Clone`, `Eq` or a closure leave the map as it was. A destructor's panic leaves the map changed.
 //! - *Users' code in a change* runs while the change's leaves are locked. It may look points up; a change of a
-//!   `RangeMap` within it panics. Destructors run without locks.
+//!   `RangeMap` within it panics. Destructors run without locks, after the change took effect.
 //! - *Memory*: replaced memory is freed when all sessions ([`RangeMap::pin`]) that were open at its replacement have
-//!   ended. So a long session delays the freeing of everything that is replaced during the session.
+//!   ended. So a long session delays the freeing of everything that is replaced during the session. If more threads than
+//!   processors use the map, a change first waits for sessions when this thread's replaced memory exceeds about 10 KiB:
+//!   for 10 ms at most, and once until sessions have ended. So beside many threads that read large windows all the
+//!   time, changes are slow, but not stopped.
 //!
 //! # When to use something else
 //! For ranges that overlap each other, use an interval tree. For one thread, use `BTreeMap` with
@@ -46,7 +53,7 @@
 //! # Inside
 //! ```text
 //! directory   root: sorted lows ─→ chunk: sorted lows ─→ leaf      one store of a chunk or root changes several leaves at once
-//! leaf        [low, high)  owner  block                            one store of the block changes the content of one leaf
+//! leaf        [low, high)  lock   block                            one store of the block changes the content of one leaf
 //! block       up to 16 ranges: starts, ends, values                never changed
 //! ```
 //! `directory.rs` explains why look-ups are linearizable, `window.rs` why a read of several leaves sees one moment, and `change.rs` why changes are
@@ -58,6 +65,8 @@ mod directory;
 mod iter;
 mod leaf;
 mod map;
+#[cfg(all(test, loom))]
+mod model;
 mod point;
 mod replaced;
 mod window;

@@ -256,7 +256,7 @@ impl<K: Point, V: Clone + Eq + Send + Sync + 'static> RangeMap<K, V> {
 
 impl<K: Point, V: Send + Sync + 'static> Pinned<'_, K, V> {
     /// Returns the value at `point`, or `None` if no range contains the point. Linearizable; takes no lock, and writes
-    /// nothing. O(log n).
+    /// no memory. O(log n).
     ///
     /// ```
     /// use archipelago_ranges::RangeMap;
@@ -280,8 +280,32 @@ impl<K: Point, V: Send + Sync + 'static> Pinned<'_, K, V> {
         block.find(point).map(|place| (block.range(place), block.value(place)))
     }
 
+    /// Returns the first range that ends above `point`, and its value: the range that contains `point`, or else the
+    /// lowest range above it. Returns `None` if no range ends above `point`. The result was correct at one moment of the
+    /// call. O(log n), plus O(log n) for each empty leaf between `point` and the range: changes merge most of them with
+    /// their neighbours. The call takes locks in the same cases as [`overlapping`](Self::overlapping).
+    ///
+    /// ```
+    /// use archipelago_ranges::RangeMap;
+    ///
+    /// let map = RangeMap::new();
+    /// map.insert(10_u64..20, 'a');
+    /// let pinned = map.pin();
+    /// assert_eq!(pinned.next_range(0), Some((10..20, &'a')));
+    /// assert_eq!(pinned.next_range(19), Some((10..20, &'a')));
+    /// assert_eq!(pinned.next_range(20), None);
+    /// ```
+    pub fn next_range(&self, point: K) -> Option<(Range<K>, &V)> {
+        let found = self.map.directory.look(&self.guard, point, |found: &mut Option<_>, block, _| {
+            *found = block.first_above(point).map(|place| (block, place));
+            if found.is_none() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        found.map(|(block, place)| (block.range(place), block.value(place)))
+    }
+
     /// Returns an iterator over all ranges that overlap `window`, untrimmed, ascending, as they were at one moment of
-    /// this call. O(log n + ranges / 16) for this call, and O(1) for each step.
+    /// this call. O(log n + ranges / 16) for this call, even if the iterator is not advanced, and O(1) for each step.
+    /// [`next_range`](Self::next_range) finds the first range alone.
     ///
     /// The call takes no lock, unless concurrent changes have made eight attempts fail. Then it locks the window's leaves for
     /// one attempt. (Within the closure of a change it repeats attempts without locks instead.)
@@ -323,9 +347,9 @@ impl<K: Point, V: Send + Sync + 'static> Pinned<'_, K, V> {
         })
     }
 
-    /// Returns whether the map has no range.
+    /// Returns whether the map had no range at one moment of the call, at the cost of [`next_range`](Self::next_range).
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.next_range(K::MIN).is_none()
     }
 
     /// Returns the lowest range of `size` unmapped points in `within` that begins at a multiple of `alignment` (0 allows any point). The result was

@@ -59,4 +59,4 @@ macro_rules! points {
     )*};
 }
 
-points!(u16 u32 u64 u128 usize);
+points!(u8 u16 u32 u64 u128 usize);

@@ -11,7 +11,7 @@ use crate::leaf::Leaf;
 use crate::point::Point;
 
 /// The number of attempts without locks. The next attempt takes locks.
-const TRIES: usize = 8;
+const TRIES: usize = if cfg!(loom) { 1 } else { 8 };
 
 /// Leaves, with the block that was loaded from each.
 type Seen<'g, K, V> = Vec<(&'g Leaf<K, V>, &'g Block<K, V>)>;

@@ -43,6 +43,17 @@ fn any_sequence_answers_as_an_array_of_points() {
     }
 }
 
+#[test]
+fn the_smallest_type_of_points_has_the_same_ends() {
+    let map = RangeMap::<u8, char>::new();
+    map.insert(0..255, 'a');
+    map.remove(100..101);
+    let pinned = map.pin();
+    assert_eq!(pinned.find_gap(1, 0, 0..255), Some(100..101));
+    assert_eq!(pinned.next_range(100), Some((101..255, &'a')));
+    assert_eq!((pinned.next_range(255), pinned.get(255)), (None, None));
+}
+
 fn is_linearizable(threads: u8, operations: usize, seed: u8) {
     let (points, map) = several_leaves();
     let recorder = Recorder::<Op, Ret>::new();

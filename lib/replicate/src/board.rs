@@ -1,18 +1,8 @@
 //! The board: an array of *slots*, in which threads post requests for the *combiner* (the thread that carries out the
 //! requests of all) and find the answers. (The slots of paper §3.3, and the publication records of flat combining.)
 //!
-//! # A slot's states
-//!
-//! | state | owner of the slot | next state |
-//! |---|---|---|
-//! | `FREE` | no thread | `CLAIMED`, by a thread's compare-and-exchange |
-//! | `CLAIMED` | the claiming thread, which writes its request | `POSTED`, or `IDLE` to be woken without a request |
-//! | `IDLE` | the claiming thread, which waits to be woken by the combiner | `FREE` |
-//! | `POSTED` | the combiner, or the next thread that combines | `ANSWERED`, `REFUSED`; `CANCELLED` by its poster |
-//! | `CANCELLED` | the combiner, as above; the poster has abandoned its request | `FREE`, or `ANSWERED` if the combiner had taken the request |
-//! | `ANSWERED`, `REFUSED` | the poster, which takes the answer | `FREE` |
-//!
-//! Any thread may claim any free slot, so any number of threads can share a few slots.
+//! Any thread may claim any free slot, so any number of threads can share a few slots. The field `state` of [`Slot`]
+//! describes the states of a slot.
 //!
 //! # Cache-line transfers
 //! State, request and answer are stored together, and the slot of a small request is one cache line. The poster writes
@@ -94,6 +84,14 @@ pub(crate) struct Refused;
 /// The fields have this order so that the state, the request and the answer are in the first cache line.
 #[repr(C)]
 struct Slot<Q, A> {
+    /// | state | owner of the slot | next state |
+    /// |---|---|---|
+    /// | `FREE` | no thread | `CLAIMED`, by a thread's compare-and-exchange |
+    /// | `CLAIMED` | the claiming thread, which writes its request | `POSTED`; `IDLE` to be woken without a request |
+    /// | `IDLE` | the claiming thread, which waits to be woken by the combiner | `FREE` |
+    /// | `POSTED` | the combiner, or the next thread that combines | `ANSWERED`, `REFUSED`; `CANCELLED` by its poster |
+    /// | `CANCELLED` | as for `POSTED`; its poster has abandoned it | `FREE`; `ANSWERED` if a combiner had taken it |
+    /// | `ANSWERED`, `REFUSED` | the poster, which takes the answer | `FREE` |
     state: AtomicU32,
     /// Initialized while `POSTED` or `CANCELLED`, until the combiner moves the request out.
     request: RaceCell<MaybeUninit<Q>>,

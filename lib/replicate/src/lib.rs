@@ -2,8 +2,11 @@
 //!
 //! | type | method | suited for |
 //! |---|---|---|
-//! | [`Replicated`] | one replica per NUMA node, a shared log, a combiner (a thread that works for the others) per node | contended structures, many reads, several nodes |
-//! | [`Combined`] | one structure, flat combining (one thread carries out the operations of all); reads are combined, too (FC), or run under a distributed lock (FC+) | one node, little memory |
+//! | [`Replicated`] | one replica per NUMA node, a shared log | contended structures, many reads, several nodes |
+//! | [`Combined`] | one structure, flat combining | one node, little memory |
+//!
+//! A *combiner* is a thread that carries out the operations of other threads. `Replicated` has one for each node, and
+//! `Combined` has one in all. In a `Combined`, reads are combined, too (FC), or run under a distributed lock (FC+).
 //!
 //! Both take any [`Sequential`] structure. The [`guide`] describes their use.
 //!

@@ -16,6 +16,17 @@ pub struct Poisoned {
 
 impl Poisoned {
     /// Returns the panic's message.
+    ///
+    /// ```
+    /// use archipelago::replicate::{Closures, Replicated};
+    ///
+    /// let list = Replicated::new(|| Closures::new(Vec::<u64>::new()));
+    /// let first = list.handle().update(|list| list[7]);
+    /// let second = list.handle().view(|list| list.len()); // refused: the replicas may differ
+    /// assert_eq!(first, second.map(|_| 0));
+    /// let poisoned = first.unwrap_err();
+    /// assert!(poisoned.message().contains("out of bounds"));
+    /// ```
     pub fn message(&self) -> &str {
         &self.message
     }

@@ -64,6 +64,26 @@ pub trait Sequential {
     /// that would otherwise be lost. It is called for some changes only.
     ///
     /// A panic poisons the concurrent structure.
+    ///
+    /// ```
+    /// # use archipelago::replicate::Sequential;
+    /// # struct Sums(std::collections::BTreeMap<u64, u64>);
+    /// impl Sequential for Sums {
+    /// #     type Read = u64;
+    /// #     type Write = (u64, u64);
+    /// #     type Response = u64;
+    /// #     fn read(&self, key: &u64) -> u64 { self.0[key] }
+    ///     fn write(&mut self, &(key, more): &(u64, u64)) -> u64 {
+    ///         let sum = self.0.entry(key).or_default();
+    ///         *sum += more;
+    ///         *sum
+    ///     }
+    ///
+    ///     fn prepare(&self, (key, _): &(u64, u64)) {
+    ///         std::hint::black_box(self.0.get(key)); // loads the nodes on the path to the key
+    ///     }
+    /// }
+    /// ```
     fn prepare(&self, _operation: &Self::Write) {}
 }
 
@@ -129,11 +149,31 @@ pub struct FromFns<S, R, W, A, FR, FW> {
 
 impl<S, R, W, A, FR: Fn(&S, &R) -> A, FW: Fn(&mut S, &W) -> A> FromFns<S, R, W, A, FR, FW> {
     /// Makes a structure with this state and these functions.
+    ///
+    /// ```
+    /// use archipelago::replicate::{FromFns, Sequential};
+    ///
+    /// // `read` and `write` have the same type of response.
+    /// let find = |list: &Vec<u64>, number: &u64| list.iter().position(|at| at == number);
+    /// let push = |list: &mut Vec<u64>, number: &u64| { list.push(*number); Some(list.len() - 1) };
+    /// let mut list = FromFns::new(Vec::new(), find, push);
+    /// assert_eq!((list.write(&7), list.read(&7), list.read(&8)), (Some(0), Some(0), None));
+    /// ```
     pub fn new(state: S, read: FR, write: FW) -> Self {
         Self { state, read, write, operations: PhantomData }
     }
 
     /// Returns the state.
+    ///
+    /// ```
+    /// use archipelago::replicate::{FromFns, Replicated};
+    ///
+    /// let add = |sum: &mut u64, more: &u64| { *sum += more; *sum };
+    /// let sum = Replicated::new(|| FromFns::new(0, |sum: &u64, _: &()| *sum, add));
+    /// sum.handle().write(42)?;
+    /// assert_eq!(sum.inspect(0, |replica| *replica.state())?, 42);
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
+    /// ```
     pub fn state(&self) -> &S {
         &self.state
     }
@@ -188,11 +228,30 @@ pub struct Closures<S>(S);
 
 impl<S> Closures<S> {
     /// Makes a structure with this state.
+    ///
+    /// ```
+    /// use archipelago::replicate::{Closures, Replicated};
+    ///
+    /// // The closure is called once for each replica. All calls return equal states.
+    /// let list = Replicated::builder().replicas(2).build(|| Closures::new(vec![1, 2]));
+    /// list.handle_on(0).update(|list| list.push(3))?;
+    /// assert_eq!(list.handle_on(1).view(|list| list.len())?, 3);
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
+    /// ```
     pub fn new(state: S) -> Self {
         Self(state)
     }
 
     /// Returns the state.
+    ///
+    /// ```
+    /// use archipelago::replicate::{Closures, Replicated};
+    ///
+    /// let list = Replicated::new(|| Closures::new(vec![3, 1, 2]));
+    /// let copy = list.replica_snapshot(0)?;
+    /// assert_eq!(copy.state(), &[3, 1, 2]); // of a copy, without a handle
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
+    /// ```
     pub fn state(&self) -> &S {
         &self.0
     }

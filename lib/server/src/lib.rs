@@ -22,6 +22,8 @@
 //! the time, the random seed, the number of the client's database. Therefore replicas, the log on the disk and a follower of
 //! the log agree byte for byte.
 
+#![forbid(unsafe_code)]
+
 pub mod acl;
 pub mod args;
 pub mod blocked;

@@ -226,7 +226,7 @@ impl Reply {
             Self::Large(digits) if three => line(b'(', digits, out),
             Self::Large(digits) => bulk(digits, out),
             Self::Text(text) => bulk(text.as_bytes(), out),
-            Self::Error(fault) => line(b'-', fault.0.as_bytes(), out),
+            Self::Error(fault) => line(b'-', without_breaks(fault.0.as_bytes()), out),
         }
     }
 }
@@ -240,6 +240,12 @@ impl From<Answer> for Reply {
 fn line_end(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
     out.extend_from_slice(b"\r\n");
+}
+
+/// Returns the bytes without the line breaks at their end. Redis removes these from errors.
+pub fn without_breaks(bytes: &[u8]) -> &[u8] {
+    let breaks = bytes.iter().rev().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+    &bytes[..bytes.len() - breaks]
 }
 
 /// Appends a line. A line break within `bytes` would end the line early, so each of its bytes becomes a blank.

@@ -47,15 +47,18 @@ use state::Target;
 /// The error for the digest of an unknown script.
 const NO_SCRIPT: Fault = Fault::new("NOSCRIPT No matching script. Please use EVAL.");
 
+/// The number of digits of a script's digest.
+const DIGITS: usize = 40;
+
 const KEYS: Keys = Keys::Counted { first: 0, count: 2 };
 
 /// The commands of this family.
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
     Command { categories: SCRIPTING | category::SLOW, flags: NOSCRIPT, ..Command::write("eval", -3, 0, KEYS, 0, eval) },
-    Command { categories: SCRIPTING | category::SLOW, flags: NOSCRIPT, ..Command::write("evalsha", -3, 0, KEYS, 0, |_, _| Err(NO_SCRIPT)) },
+    Command { categories: SCRIPTING | category::SLOW, flags: NOSCRIPT, ..Command::write("evalsha", -3, 0, KEYS, 0, |_, args| unknown(args)) },
     Command { categories: SCRIPTING | category::SLOW, ..Command::read("eval_ro", -3, NOSCRIPT, KEYS, 0, eval_ro) },
-    Command { categories: SCRIPTING | category::SLOW, ..Command::read("evalsha_ro", -3, NOSCRIPT, KEYS, 0, |_, _| Err(NO_SCRIPT)) },
+    Command { categories: SCRIPTING | category::SLOW, ..Command::read("evalsha_ro", -3, NOSCRIPT, KEYS, 0, |_, args| unknown(args)) },
     Command::session("script", -2, NOSCRIPT, SCRIPTING),
     Command { categories: SCRIPTING | category::SLOW, flags: NOSCRIPT, ..Command::write("fcall", -3, 0, KEYS, 0, functions::call) },
     Command { categories: SCRIPTING | category::SLOW, ..Command::read("fcall_ro", -3, NOSCRIPT, KEYS, 0, functions::call_ro) },
@@ -80,6 +83,16 @@ fn counted(count: i64, args: &Args) -> Result<usize, Fault> {
         return Err(Fault::new("ERR Number of keys can't be greater than number of args"));
     }
     usize::try_from(count).map_err(|_| Fault::new("ERR Number of keys can't be negative"))
+}
+
+/// Returns the error of an `EVALSHA` whose script is unknown.
+fn unknown(args: &Args) -> Answer {
+    // As in Redis, the number of keys is parsed before the script is looked up, and only what is as long as a digest is
+    // looked up.
+    if args[1].len() == DIGITS {
+        keys(args)?;
+    }
+    Err(NO_SCRIPT)
 }
 
 fn eval(change: &mut Change<'_>, args: &Args) -> Answer {

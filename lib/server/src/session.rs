@@ -114,7 +114,10 @@ fn selected(call: &Call) -> Option<u32> {
 }
 
 fn unknown(args: &Args) -> Fault {
-    let shown = |bytes: &[u8], most: usize| String::from_utf8_lossy(&bytes[..bytes.len().min(most)]).into_owned();
+    let shown = |bytes: &[u8], most: usize| {
+        let bytes = parse::before_zero(bytes);
+        String::from_utf8_lossy(&bytes[..bytes.len().min(most)]).into_owned()
+    };
     let mut beginning = String::new();
     for argument in args.from(1) {
         if beginning.len() >= 128 {

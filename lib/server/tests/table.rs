@@ -1,10 +1,13 @@
-//! The table of commands in the documentation is generated from the registry.
+//! The table of commands in the documentation, and the list of those that are left out, are generated.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
-use std::{env, fs};
+use std::{env, fs, iter};
 
 use archipelago_server::command::catalog::{self, Find};
 use archipelago_server::command::{self, Keys, Run, category, flag};
+use archipelago_server::server::{Server, Settings};
 
 fn table() -> String {
     let mut all: Vec<_> = command::all().filter(|command| !command.has(flag::INTERNAL)).collect();
@@ -30,20 +33,67 @@ fn table() -> String {
     table
 }
 
-/// Compares the table with the documentation. `ARCHIPELAGO_RECORD=1` writes it.
-#[test]
-fn the_table_of_commands_is_current() {
+/// The names of the commands and subcommands of redis-server 7.0.15, as `COMMAND LIST` returns them, in order.
+/// (`differential` compares the file with the server.)
+const REDIS: &str = include_str!("redis-commands.txt");
+
+/// Returns the sentences on Redis's commands that are left out.
+fn left_out() -> String {
+    let (parts, whole): (Vec<&str>, Vec<&str>) = REDIS.lines().partition(|name| name.contains('|'));
+    let missing = |names: &[&str]| {
+        let missing = names.iter().filter(|name| catalog::named(name.as_bytes()).is_none());
+        missing.map(|name| format!("`{}`", name.to_uppercase().replace('|', " "))).collect::<Vec<_>>()
+    };
+    let told = |what: &str, names: &[&str]| match &missing(names)[..] {
+        [] => format!("None of the {} {what} is missing.\n", names.len()),
+        some => format!("Of the {} {what}, {} are missing:\n{}.\n", names.len(), some.len(), some.join(", ")),
+    };
+    told("commands of Redis 7.0.15", &whole) + &told("subcommands", &parts)
+}
+
+/// Compares a part of the documentation with what is generated. `ARCHIPELAGO_RECORD=1` writes it.
+fn compare(name: &str, new: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/mechanisms/server.md");
     let text = fs::read_to_string(&path).expect("the documentation is there");
-    let (start, end) = ("<!-- commands -->\n", "<!-- end of commands -->");
-    let (before, rest) = text.split_once(start).expect("the table has a start");
-    let (old, after) = rest.split_once(end).expect("the table has an end");
-    let new = table();
+    let (start, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
+    let (before, rest) = text.split_once(&start).expect("the part has a start");
+    let (old, after) = rest.split_once(&end).expect("the part has an end");
     if env::var_os("ARCHIPELAGO_RECORD").is_some() {
         fs::write(&path, format!("{before}{start}{new}{end}{after}")).expect("it can be written");
         return;
     }
     assert_eq!(old, new, "make it anew: ARCHIPELAGO_RECORD=1 cargo test -p archipelago-server --test table");
+}
+
+#[test]
+fn what_the_documentation_has_of_commands_is_current() {
+    compare("commands", &table());
+    compare("left out", &left_out());
+}
+
+/// A row of the catalog says that a command or subcommand is there, so the server must know it.
+#[test]
+fn what_is_not_left_out_is_there() {
+    let server = Server::start(&Settings { address: ([127, 0, 0, 1], 0).into(), ..Settings::default() }).unwrap();
+    for name in REDIS.lines() {
+        let Some(row) = catalog::named(name.as_bytes()) else { continue };
+        let Some((command, part)) = name.split_once('|') else { continue };
+        // As few arguments as the row permits. Each is a word that no subcommand expects.
+        let words = [command, part].into_iter().chain(iter::repeat("?")).take(row.arity.unsigned_abs() as usize);
+        let request: String = words.flat_map(|word| [word, " "]).chain(["\r\nQUIT\r\n"]).collect();
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("the server ends the connection");
+        let answer = String::from_utf8_lossy(&answer);
+        let first = answer.lines().next().unwrap_or_default();
+        assert!(
+            !["-ERR unknown", "-ERR wrong number"].iter().any(|error| first.starts_with(error)),
+            "{request}{first}"
+        );
+        assert!(answer.ends_with("+OK\r\n"), "{request}{first}");
+    }
+    server.stop().unwrap();
 }
 
 #[test]

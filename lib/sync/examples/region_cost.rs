@@ -11,7 +11,7 @@ use archipelago_platform::htm::{HELD, Htm};
 use archipelago_platform::thread;
 use archipelago_platform::time::Instant;
 use archipelago_sync::lock::{Mutex, RawTtas};
-use archipelago_sync::region::{Change, Changing, Norec, Page, Region, Stale, Word};
+use archipelago_sync::region::{Change, Changing, Page, Region, Stale, Word};
 use archipelago_sync::version_lock::{Version, VersionLock};
 
 #[repr(align(128))]
@@ -90,10 +90,6 @@ fn main() {
         println!("  region, RTM         {:6.1}", by(Region::new()));
     }
     println!("  region, versions    {:6.1}", by(Region::by_version_locks()));
-    let norec = Norec::default();
-    // SAFETY: the pair exists until the end, and nothing else is accessed.
-    let by_norec = || unsafe { norec.update_all(&[&pair], Count(&pair)) };
-    println!("  NOrec               {:6.1}", time(threads, || _ = by_norec()));
     let locked = Mutex::<RawTtas, [u64; 2]>::new([0; 2]);
     println!("  TTAS lock           {:6.1}", time(threads, || locked.lock().iter_mut().for_each(|word| *word += 1)));
 }

@@ -23,8 +23,8 @@
 //! # Versions
 //! Without RTM, and where walks go by versions, every [`update`](Region::update) gives its pages new versions.
 //! Otherwise only [`Changing::restructure`] and [`Changing::retire`] do. So a body calls `restructure` for every page
-//! from which or to which it moves entries that walks look for. Then, in every *back end* (RTM, version locks, NOrec),
-//! a later change refuses a walk's outdated result `(page, version)`.
+//! from which or to which it moves entries that walks look for. Then, in every *back end* (RTM, version locks), a later
+//! change refuses a walk's outdated result `(page, version)`.
 //!
 //! # Why it is right with RTM
 //! A transaction that commits has atomically read all locks as free and made all of its accesses. A thread that could
@@ -62,13 +62,12 @@
 //! abort a transaction. Then the body runs with locks held, and its result is correct.
 //!
 //! # A body that panics, or fails after it wrote
-//! In every back end such a body leaves no effect. The processor rolls a transaction back (NOrec's transaction writes
-//! nothing until it commits). A panic aborts its transaction, and the body runs again under locks, where it panics
-//! again and the panic propagates. There the words and links of the change's pages are restored before the pages are
-//! unlocked, at new versions, and no page is retired. Writes to pages that the change does not list are not restored;
-//! no other thread may have a reference to such pages yet. Plain RCU readers may have followed a link that was set only
-//! for a moment. So the page to which it led must stay alive until their guards end ([`Link::new`]), even after a
-//! panic.
+//! In every back end such a body leaves no effect. The processor rolls a transaction back. A panic aborts its
+//! transaction, and the body runs again under locks, where it panics again and the panic propagates. There the words
+//! and links of the change's pages are restored before the pages are unlocked, at new versions, and no page is retired.
+//! Writes to pages that the change does not list are not restored; no other thread may have a reference to such pages
+//! yet. Plain RCU readers may have followed a link that was set only for a moment. So the page to which it led must
+//! stay alive until their guards end ([`Link::new`]), even after a panic.
 //!
 //! A value that [`Walk::get`] returns is *unproven*: without RTM it may stem from half of a change. Bodies must
 //! tolerate arbitrary values: they check indices, and bound their loops independently of the content.
@@ -125,7 +124,6 @@
 //! ```
 
 mod locked;
-mod norec;
 mod rtm;
 mod scope;
 mod undo;
@@ -133,8 +131,6 @@ mod versions;
 
 use archipelago_platform::atomic::{AtomicPtr, AtomicU64, Ordering};
 use archipelago_platform::htm::Htm;
-
-pub use norec::Norec;
 
 use crate::rcu::Guard;
 use crate::version_lock::{Version, VersionLock};

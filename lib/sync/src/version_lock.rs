@@ -1,12 +1,7 @@
 //! The version lock: eight bytes by which writers exclude each other and readers detect concurrent writes.
 //!
-//! | bits of the version | meaning |
-//! |---|---|
-//! | 0 | locked |
-//! | 1 | obsolete: the page that this lock guards has left the structure. The bit is never reset, and the lock is never locked again |
-//! | 2–31 | counter, incremented at every unlock that follows a change |
-//!
-//! A second word counts the threads that *share* the lock, or that are testing whether they may.
+//! One word, the *version*, consists of a lock bit, a bit that marks obsolete locks, and a counter of the changes. A
+//! second word counts the threads that *share* the lock. The fields of [`VersionLock`] describe both words.
 //!
 //! A reader gets a [`Version`] and reads the guarded words, all of which it loads as relaxed atomics. It calls
 //! [`validate`](VersionLock::validate) *before* it follows a pointer or relies on a length that it read. A writer that
@@ -129,7 +124,13 @@ impl Look {
 #[derive(Debug)]
 #[repr(C)]
 pub struct VersionLock {
+    /// | bits | meaning |
+    /// |---|---|
+    /// | 0, `LOCKED` | a writer holds the lock |
+    /// | 1, `OBSOLETE` | the page has left the structure: the bit is never reset, and the lock is never locked again |
+    /// | 2–31, steps of `COUNT` | the number of unlocks that followed a change |
     version: AtomicU32,
+    /// The number of threads that share the lock, or that are testing whether they may.
     sharers: AtomicU32,
 }
 

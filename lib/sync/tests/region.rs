@@ -12,10 +12,8 @@ use archipelago_sync::lock::{
     Mutex, RawBravo, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl,
     RawTas, RawTicket, RawTtas, RwLock,
 };
-use archipelago_sync::rcu::{Domain, Guard};
-use archipelago_sync::region::{
-    Again, Change, Changing, Link, Norec, Page, Region, Retired, Stale, Traverse, Walk, Word,
-};
+use archipelago_sync::rcu::Domain;
+use archipelago_sync::region::{Again, Change, Changing, Link, Page, Region, Retired, Stale, Traverse, Walk, Word};
 use archipelago_sync::version_lock::{Look, Version, VersionLock};
 #[cfg(debug_assertions)]
 use lock_api::{RawMutex, RawRwLock};
@@ -40,42 +38,6 @@ fn node(link: *mut Node) -> *mut Node {
     let link = unsafe { Link::new(link) };
     Box::into_raw(Box::new(Node { lock: VersionLock::new(), words, link }))
 }
-
-/// The back ends that run regions.
-trait Backend: Sync {
-    fn try_walk<'g, T: Traverse<'g>>(&self, guard: &'g Guard<'_>, body: T) -> Result<T::Out, Retired>;
-    fn walk<'g, T: Traverse<'g>>(&self, guard: &'g Guard<'_>, body: T) -> T::Out {
-        self.try_walk(guard, body).expect("it begins where it may")
-    }
-    fn at<T: Change>(&self, page: &Node, version: Version, change: T) -> Result<T::Out, Stale>;
-    fn all<T: Change>(&self, pages: &[&Node], change: T) -> Result<T::Out, Stale>;
-}
-
-macro_rules! backend {
-    ($type:ty) => {
-        #[allow(unused_unsafe, reason = "of NOrec only")]
-        impl Backend for $type {
-            fn try_walk<'g, T: Traverse<'g>>(&self, guard: &'g Guard<'_>, body: T) -> Result<T::Out, Retired> {
-                // SAFETY: the nodes that bodies access are reclaimed through the domain, and the guard lives until the
-                // end.
-                unsafe { self.try_traverse(guard, body) }
-            }
-
-            fn at<T: Change>(&self, page: &Node, version: Version, change: T) -> Result<T::Out, Stale> {
-                // SAFETY: as above.
-                unsafe { self.update(page, version, change) }
-            }
-
-            fn all<T: Change>(&self, pages: &[&Node], change: T) -> Result<T::Out, Stale> {
-                // SAFETY: as above.
-                unsafe { self.update_all(pages, change) }
-            }
-        }
-    };
-}
-
-backend!(Region);
-backend!(Norec);
 
 #[derive(Clone, Copy)]
 struct Find<'g>(&'g Node);
@@ -133,28 +95,28 @@ impl Change for Replace<'_> {
     }
 }
 
-struct Shared<B> {
+struct Shared {
     domain: Domain,
-    backend: B,
+    region: Region,
     first: Box<Node>,
     counted: AtomicU64,
 }
 
-impl<B: Backend> Shared<B> {
-    fn new(backend: B) -> Self {
+impl Shared {
+    fn new(region: Region) -> Self {
         // SAFETY: made by `node` just now.
         let first = unsafe { Box::from_raw(node(node(ptr::null_mut()))) };
-        Self { domain: Domain::new(), backend, first, counted: AtomicU64::new(0) }
+        Self { domain: Domain::new(), region, first, counted: AtomicU64::new(0) }
     }
 
     /// Reads the counts, and then either increments them at the version that it saw, or replaces the page by a copy.
     fn step(&self, replaces: bool, latest: &mut u64) {
         let guard = self.domain.pin();
-        let (second, version, [one, other]) = self.backend.walk(&guard, Find(&self.first));
+        let (second, version, [one, other]) = self.region.traverse(&guard, Find(&self.first));
         assert!(one == other && one >= *latest, "{one} and {other} after {latest}");
         *latest = one;
         if !replaces {
-            if let Ok(count) = self.backend.at(second, version, Count(second)) {
+            if let Ok(count) = self.region.update(second, version, Count(second)) {
                 assert!(count > one);
                 *latest = count;
                 self.counted.fetch_add(1, Ordering::Relaxed);
@@ -163,7 +125,7 @@ impl<B: Backend> Shared<B> {
         }
         let new = node(ptr::null_mut());
         let replace = Replace { first: &self.first, old: second, new };
-        match self.backend.all(&[&self.first, second], replace) {
+        match self.region.update_all(&[&*self.first, second], replace) {
             // SAFETY: unlinked by this change, which is the only one that retired it.
             Ok(()) => unsafe { guard.retire_box(ptr::from_ref(second).cast_mut()) },
             // SAFETY: the new page was not linked.
@@ -250,24 +212,22 @@ impl Change for CountHalf<'_> {
     }
 }
 
-impl<B: Backend> Shared<B> {
+impl Shared {
     /// Half of the threads add one to a count in both pages, and then to the count of one page by a change that fails.
     /// The others compare the two counts.
     fn count_or_compare(&self, thread: usize) {
         let guard = self.domain.pin();
         if thread.is_multiple_of(2) {
             // SAFETY: the page is not replaced before the end.
-            let both = [&*self.first, unsafe { &*self.backend.walk(&guard, Second(&self.first)) }];
-            assert_eq!(self.backend.all(&both, CountBoth(both)), Ok(()));
-            assert_eq!(self.backend.all(&both, CountHalf(both, Leaves::Failing)), Err(Stale));
+            let both = [&*self.first, unsafe { &*self.region.traverse(&guard, Second(&self.first)) }];
+            assert_eq!(self.region.update_all(&both, CountBoth(both)), Ok(()));
+            assert_eq!(self.region.update_all(&both, CountHalf(both, Leaves::Failing)), Err(Stale));
         } else {
-            let [first, second] = self.backend.walk(&guard, Compare(&self.first));
+            let [first, second] = self.region.traverse(&guard, Compare(&self.first));
             assert_eq!(first, second);
         }
     }
-}
 
-impl<B> Shared<B> {
     /// Checks that no count was lost and that everything is unlocked.
     fn check(&self) {
         // SAFETY: no thread changes it any more.
@@ -278,7 +238,7 @@ impl<B> Shared<B> {
     }
 }
 
-impl<B> Drop for Shared<B> {
+impl Drop for Shared {
     fn drop(&mut self) {
         // SAFETY: linked, hence not retired.
         drop(unsafe { Box::from_raw(self.first.link.load()) });
@@ -286,7 +246,7 @@ impl<B> Drop for Shared<B> {
 }
 
 #[cfg(not(archipelago_sim))]
-fn threads<B: Backend>(make: impl Fn() -> B, client: impl Fn(&Shared<B>, usize, usize) + Sync) -> Shared<B> {
+fn threads(make: fn() -> Region, client: impl Fn(&Shared, usize, usize) + Sync) -> Shared {
     use archipelago_platform::thread;
     let rounds = if cfg!(miri) { 30 } else { 20_000 };
     let (shared, client) = (Shared::new(make()), &client);
@@ -300,8 +260,8 @@ fn threads<B: Backend>(make: impl Fn() -> B, client: impl Fn(&Shared<B>, usize, 
 }
 
 #[cfg(not(archipelago_sim))]
-fn churn<B: Backend>(make: impl Fn() -> B) {
-    let client = |shared: &Shared<B>, thread, rounds| {
+fn churn(make: fn() -> Region) {
+    let client = |shared: &Shared, thread, rounds| {
         let mut latest = 0;
         (0..rounds).for_each(|round| shared.step((thread + round) % 8 == 0, &mut latest));
     };
@@ -309,19 +269,19 @@ fn churn<B: Backend>(make: impl Fn() -> B) {
 }
 
 #[cfg(not(archipelago_sim))]
-fn couple<B: Backend>(make: impl Fn() -> B) {
+fn couple(make: fn() -> Region) {
     threads(make, |shared, thread, rounds| (0..rounds).for_each(|_| shared.count_or_compare(thread)));
 }
 
 #[cfg(archipelago_sim)]
-fn churn<B: Backend>(make: impl Fn() -> B) {
+fn churn(make: fn() -> Region) {
     use archipelago_check::simulated::explore_transactions;
     use archipelago_sim::{Client, Fault, Point};
     let stall = |seed: u64| match seed % 2 {
         0 => vec![],
         _ => vec![Fault::Stall { thread: None, at: Point::OneIn(60), for_ns: 20_000 }],
     };
-    let client = |shared: &Shared<B>, client: Client| {
+    let client = |shared: &Shared, client: Client| {
         let mut latest = 0;
         (0..6).for_each(|round| shared.step((client.index + round) % 4 == 0, &mut latest));
     };
@@ -329,9 +289,9 @@ fn churn<B: Backend>(make: impl Fn() -> B) {
 }
 
 #[cfg(archipelago_sim)]
-fn couple<B: Backend>(make: impl Fn() -> B) {
+fn couple(make: fn() -> Region) {
     use archipelago_check::simulated::explore_transactions;
-    let client = |shared: &Shared<B>, client: archipelago_sim::Client| {
+    let client = |shared: &Shared, client: archipelago_sim::Client| {
         (0..6).for_each(|_| shared.count_or_compare(client.index));
     };
     explore_transactions(200, |_| vec![], || Shared::new(make()), client, drop);
@@ -344,7 +304,6 @@ fn pages_of_a_walk_hang_together() {
     couple(Region::new);
     couple(Region::walking_by_versions);
     couple(Region::by_version_locks);
-    couple(Norec::default);
 }
 
 #[test]
@@ -362,11 +321,6 @@ fn nothing_is_torn_or_lost_by_version_locks() {
     churn(Region::by_version_locks);
 }
 
-#[test]
-fn nothing_is_torn_or_lost_by_norec() {
-    churn(Norec::default);
-}
-
 /// A change is refused if its version is out of date or its page was retired.
 #[test]
 fn late_changes_are_refused() {
@@ -378,16 +332,16 @@ fn late_changes_are_refused() {
 fn refuses_late_changes(region: Region) {
     let shared = Shared::new(region);
     let guard = shared.domain.pin();
-    let (old, version, _) = shared.backend.walk(&guard, Find(&shared.first));
-    assert_eq!(shared.backend.at(old, version, Count(old)), Ok(1));
+    let (old, version, _) = shared.region.traverse(&guard, Find(&shared.first));
+    assert_eq!(shared.region.update(old, version, Count(old)), Ok(1));
     let mut latest = 0;
     shared.step(true, &mut latest);
     assert_eq!(latest, 1);
-    assert_eq!(shared.backend.at(old, version, Count(old)), Err(Stale));
-    assert_eq!(shared.backend.all(&[&shared.first, old], Count(old)), Err(Stale));
-    let (new, version, words) = shared.backend.walk(&guard, Find(&shared.first));
+    assert_eq!(shared.region.update(old, version, Count(old)), Err(Stale));
+    assert_eq!(shared.region.update_all(&[&*shared.first, old], Count(old)), Err(Stale));
+    let (new, version, words) = shared.region.traverse(&guard, Find(&shared.first));
     assert!(!ptr::eq(old, new) && words == [1, 1]);
-    assert_eq!(shared.backend.at(new, version, Count(new)), Ok(2));
+    assert_eq!(shared.region.update(new, version, Count(new)), Ok(2));
 }
 
 /// Writes one word.
@@ -413,7 +367,7 @@ fn versions_tell_of_changes() {
     let guard = shared.domain.pin();
     assert!(region.versions_tell() && Region::by_version_locks().versions_tell());
     assert!(Region::new().versions_tell() != Region::new().is_transactional());
-    let look = || shared.backend.walk(&guard, Find(&shared.first));
+    let look = || shared.region.traverse(&guard, Find(&shared.first));
     let (page, first, _) = look();
     assert_eq!(region.update(page, first, Put::<true>(page)), Ok(()));
     let (_, second, words) = look();
@@ -441,8 +395,9 @@ impl Change for Waits {
 fn a_body_that_waits_is_caught() {
     for region in [Region::new(), Region::walking_by_versions(), Region::by_version_locks()] {
         let shared = Shared::new(region);
-        let caught =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| shared.backend.all(&[&shared.first], Waits)));
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            shared.region.update_all(&[&*shared.first], Waits)
+        }));
         let text = caught.unwrap_err();
         let text = text.downcast_ref::<String>().map_or("", String::as_str);
         assert!(text.contains("waiting in the body of a region"), "{text}");
@@ -470,7 +425,7 @@ impl<F: Fn() + Copy> Change for Runs<F> {
 fn assert_refused(lock: impl Fn() + Copy) {
     for region in [Region::new(), Region::by_version_locks()] {
         let shared = Shared::new(region);
-        let text = said(|| _ = shared.backend.all(&[&shared.first], Runs(lock)));
+        let text = said(|| _ = shared.region.update_all(&[&*shared.first], Runs(lock)));
         assert!(text.contains("waiting in the body of a region"), "{text}");
     }
 }
@@ -487,7 +442,7 @@ fn a_body_that_waits_for_a_mutex_leaves_it_as_it_is() {
         *mutex.try_lock().expect("the mutex is free") += 1;
         // A body that need not wait may lock it.
         let shared = Shared::new(Region::by_version_locks());
-        shared.backend.all(&[&shared.first], Runs(|| *mutex.lock() += 1)).unwrap();
+        shared.region.update_all(&[&*shared.first], Runs(|| *mutex.lock() += 1)).unwrap();
         assert_eq!(mutex.into_inner(), 2);
     }
     check::<RawTas>();
@@ -526,7 +481,7 @@ fn a_body_that_waits_for_a_reader_writer_lock_leaves_it_as_it_is() {
             *lock.write() += 1;
             drop(lock.read());
         };
-        shared.backend.all(&[&shared.first], Runs(both)).unwrap();
+        shared.region.update_all(&[&*shared.first], Runs(both)).unwrap();
         assert_eq!(lock.into_inner(), 3);
     }
     check::<RawCrwNp>();
@@ -551,29 +506,28 @@ fn half_a_change_leaves_nothing() {
     leaves_nothing(Region::new());
     leaves_nothing(Region::walking_by_versions());
     leaves_nothing(Region::by_version_locks());
-    leaves_nothing(Norec::default());
 }
 
-fn leaves_nothing<B: Backend>(backend: B) {
-    let shared = Shared::new(backend);
+fn leaves_nothing(region: Region) {
+    let shared = Shared::new(region);
     let guard = shared.domain.pin();
     for round in 0..3 {
-        let (second, version, words) = shared.backend.walk(&guard, Find(&shared.first));
+        let (second, version, words) = shared.region.traverse(&guard, Find(&shared.first));
         assert_eq!(words, [round; 2]);
         let pages = [&*shared.first, second];
-        let half = |leaves| _ = shared.backend.all(&pages[..1], CountHalf(pages, leaves));
-        assert_eq!(shared.backend.all(&pages[..1], CountHalf(pages, Leaves::Failing)), Err(Stale));
+        let half = |leaves| _ = shared.region.update_all(&pages[..1], CountHalf(pages, leaves));
+        assert_eq!(shared.region.update_all(&pages[..1], CountHalf(pages, Leaves::Failing)), Err(Stale));
         assert_eq!(said(|| half(Leaves::Panicking)), "half a change");
         assert!(said(|| half(Leaves::RetiringTwice)).contains("retired twice"));
         assert!(said(|| half(Leaves::RetiringAnother)).contains("not listed"));
         let first = pages[0].lock.read().expect("free, and not gone");
         assert_eq!(
-            said(|| _ = shared.backend.at(pages[0], first, CountHalf(pages, Leaves::Panicking))),
+            said(|| _ = shared.region.update(pages[0], first, CountHalf(pages, Leaves::Panicking))),
             "half a change"
         );
         assert_eq!((pages[0].words[0].load(), ptr::eq(pages[0].link.load(), second)), (0, true));
         // The page that was not written is unchanged, and so is its version.
-        assert_eq!(shared.backend.at(second, version, Count(second)), Ok(round + 1));
+        assert_eq!(shared.region.update(second, version, Count(second)), Ok(round + 1));
     }
 }
 
@@ -582,7 +536,7 @@ fn leaves_nothing<B: Backend>(backend: B) {
 fn what_is_put_back_is_told() {
     let shared = Shared::new(Region::by_version_locks());
     let (before, pages) = (shared.first.lock.read(), [&*shared.first; 2]);
-    assert_eq!(shared.backend.all(&pages[..1], CountHalf(pages, Leaves::Failing)), Err(Stale));
+    assert_eq!(shared.region.update_all(&pages[..1], CountHalf(pages, Leaves::Failing)), Err(Stale));
     assert_ne!(shared.first.lock.read(), before);
 }
 
@@ -648,20 +602,19 @@ fn a_walk_into_a_retired_page_ends() {
     ends(Region::new());
     ends(Region::walking_by_versions());
     ends(Region::by_version_locks());
-    ends(Norec::default());
 }
 
-fn ends<B: Backend>(backend: B) {
-    let shared = Shared::new(backend);
+fn ends(region: Region) {
+    let shared = Shared::new(region);
     let guard = shared.domain.pin();
-    let (hint, ..) = shared.backend.walk(&guard, Find(&shared.first));
-    let walk = |first| shared.backend.try_walk(&guard, FromHint { hint, first });
+    let (hint, ..) = shared.region.traverse(&guard, Find(&shared.first));
+    let walk = |first| shared.region.try_traverse(&guard, FromHint { hint, first });
     assert_eq!(walk(None), Ok(ptr::from_ref(hint)));
-    assert_eq!(shared.backend.all(&[hint], Lose(hint)), Ok(()));
+    assert_eq!(shared.region.update_all(&[hint], Lose(hint)), Ok(()));
     for _ in 0..3 {
         assert_eq!(walk(None), Err(Retired));
         assert_eq!(walk(Some(&shared.first)), Ok(&raw const *shared.first));
-        assert_eq!(shared.backend.all(&[hint], Lose(hint)), Err(Stale));
+        assert_eq!(shared.region.update_all(&[hint], Lose(hint)), Err(Stale));
     }
 }
 

@@ -56,6 +56,9 @@ impl<'a> Command<'a> {
         }
         let mut notes = self.comparison.verdicts(&rows);
         notes.extend(results.notes);
+        notes.extend(
+            htm::missed().map(|why| format!("no hardware transaction ran ({why}): what would use them fell back")),
+        );
         notes.extend(htm::sites().into_iter().map(|(name, counts)| format!("transactions aborted, {name}: {counts}")));
         report::show(&rows, &self.common.show, &Look::of(experiment.title, notes, results.partial))?;
         Ok(if results.partial { interrupt::exit_code() } else { self.comparison.exit_code() })

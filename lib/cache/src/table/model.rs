@@ -107,6 +107,25 @@ fn what_has_passed_full_buckets_is_found_beside_a_removal() {
     beside(9, |world| world.remove(7), &[8], |key, found| found == Some(key));
 }
 
+/// The new entry has the tag and the place of the one that leaves, so a look-up of the new entry may load the old tag.
+#[test]
+fn what_comes_into_a_place_that_was_left_is_found_again() {
+    const SAME_TAG: u64 = 256;
+    model(2, || {
+        let world = World::of(1);
+        let writer = {
+            let world = world.clone();
+            thread::spawn(move || {
+                world.remove(0);
+                world.insert(entry(SAME_TAG), 0);
+            })
+        };
+        let (first, second) = (world.find(SAME_TAG), world.find(SAME_TAG));
+        assert!(first.is_none() || second.is_some(), "found, and then missed");
+        writer.join().unwrap();
+    });
+}
+
 #[test]
 fn what_is_there_is_found_while_the_table_is_replaced() {
     beside(6, |world| world.insert(entry(6), 6), &[5], |key, found| found == Some(key));

@@ -77,6 +77,13 @@ pub type Builder<K, V> = crate::map::Builder<Radix, K, V>;
 
 impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
     /// Sets how writers are synchronized. The default is the faster variant.
+    ///
+    /// ```
+    /// use archipelago::index::art::{Art, WriteSync};
+    ///
+    /// let map = Art::<u64, u64>::builder().write_sync(WriteSync::OptimisticLockCoupling).build();
+    /// assert_eq!(map.write_sync(), WriteSync::OptimisticLockCoupling);
+    /// ```
     pub fn write_sync(mut self, sync: WriteSync) -> Self {
         self.config = sync;
         self
@@ -85,11 +92,25 @@ impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
 
 impl<K: Key, V: Send + Sync + 'static> Art<K, V> {
     /// Makes an empty map with the given write synchronization.
+    ///
+    /// ```
+    /// use archipelago::index::art::{Art, WriteSync};
+    ///
+    /// let map: Art<u64, &str> = Art::with_write_sync(WriteSync::OptimisticLockCoupling);
+    /// assert_eq!(map.pin().insert(1, "one"), None);
+    /// ```
     pub fn with_write_sync(sync: WriteSync) -> Self {
         Self::builder().write_sync(sync).build()
     }
 
     /// Returns the write synchronization with which the map was made.
+    ///
+    /// ```
+    /// use archipelago::index::art::{Art, WriteSync};
+    ///
+    /// let map: Art<u64, &str> = Art::new();
+    /// assert_eq!(map.write_sync(), WriteSync::Rowex); // the default
+    /// ```
     pub fn write_sync(&self) -> WriteSync {
         *self.core().hooks()
     }

@@ -95,6 +95,16 @@ impl<K: Key, V: Send + Sync + 'static, P: Policy> Builder<K, V, P> {
     /// Sets the machine for which the map is laid out. A page is on the NUMA node of the thread that makes it. If the
     /// policy has replicas, each replica's pages are on the replica's node. Default: the machine on which the program
     /// runs.
+    ///
+    /// ```
+    /// use archipelago::index::blink::{BLinkTree, Mirrored, Standard};
+    /// use archipelago::platform::topology::Topology;
+    ///
+    /// let machine = Topology::synthetic(4, 8); // four nodes, so `Mirrored` makes four trees
+    /// let map = BLinkTree::<u64, &str, Mirrored<Standard>>::builder().topology(machine).build();
+    /// map.pin().insert(1, "one"); // in all of them
+    /// assert_eq!((map.len(), map.stats().pages), (1, 4));
+    /// ```
     pub fn topology(mut self, topology: Topology) -> Self {
         self.config.topology = topology;
         self

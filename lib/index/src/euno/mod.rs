@@ -228,12 +228,32 @@ impl Eunomia for NarrowSkip {}
 
 impl<S: Eunomia, K: Key, V: Send + Sync + 'static> crate::map::Builder<S, K, V> {
     /// Sets when chunks are scattered. The default is [`Contention::Adaptive`].
+    ///
+    /// ```
+    /// use archipelago::index::euno::{Contention, EunoBTree};
+    ///
+    /// // Every thread counts under neighbouring keys at all times, so there is nothing to detect.
+    /// let map = EunoBTree::<u64, u64>::builder().contention(Contention::Always).build();
+    /// for event in [7, 8, 7] {
+    ///     map.pin().upsert_with(&event, || 1, |count| count + 1);
+    /// }
+    /// assert_eq!(map.into_iter().collect::<Vec<_>>(), [(7, 2), (8, 1)]);
+    /// ```
     pub fn contention(mut self, contention: Contention) -> Self {
         self.config.contention = contention;
         self
     }
 
     /// Sets whether to use hardware transactions where they work. The default is yes.
+    ///
+    /// ```
+    /// use archipelago::EunoSkipList;
+    ///
+    /// // For a machine on which transactions abort too often: changes take version locks there, too.
+    /// let map = EunoSkipList::<u64, &str>::builder().transactions(false).build();
+    /// map.pin().insert(1, "one");
+    /// assert_eq!(map.pin().get(&1), Some("one"));
+    /// ```
     pub fn transactions(mut self, wanted: bool) -> Self {
         self.config.transactions = wanted;
         self

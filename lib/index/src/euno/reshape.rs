@@ -6,9 +6,13 @@
 //! | quiet | scattered | writes are refused too often ([`heat`](super::heat)) |
 //! | scattered | quiet | its parts were emptied often enough |
 //! | scattered, a part full | scattered, parts empty | all entries are sorted into the reserve, if that leaves room |
-//! | full | less full, and one or two new chunks instead of the next one | otherwise, if keys do not arrive in ascending order, both chunks are quiet, and the next chunk's lock is free |
-//! | full | two chunks | otherwise. The new one is to the right; it gets the upper half, or, if keys arrive in ascending order, only the entries that do not fit |
+//! | full | less full, and one or two new chunks instead of the next one | otherwise, if the chunks can be balanced |
+//! | full | two chunks | otherwise |
 //! | few entries | removed | the chunk to its left takes the entries over; readers in the chunk find it obsolete |
+//!
+//! A full chunk and the next chunk can be balanced if keys do not arrive in ascending order, both chunks are quiet, and
+//! the next chunk's lock is free. A split makes a new chunk to the right. The new chunk gets the upper half of the
+//! entries, or, if keys arrive in ascending order, only the entries that do not fit.
 //!
 //! A split makes the new chunk, shortens the old one, adds the new one to the index, and then unlocks the old one.
 //! Until the new chunk is in the index, a thread that searches for a key that has moved reaches the old chunk. It waits

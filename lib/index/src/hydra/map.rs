@@ -45,18 +45,47 @@ pub type Builder<K, V> = crate::map::Builder<Hydra, K, V>;
 impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
     /// Sets the machine for which the map is laid out: it gets one search-layer replica per NUMA node. Default: the
     /// machine on which the program runs.
+    ///
+    /// ```
+    /// use archipelago::{HydraList, platform::topology::Topology};
+    ///
+    /// let layers = |nodes| {
+    ///     let machine = Topology::synthetic(nodes, nodes); // a machine of tests, with one CPU per node
+    ///     let map = HydraList::<u64, u64>::builder().topology(machine).build();
+    ///     map.pin().extend((0..1_000).map(|n| (n, n)));
+    ///     map.sync();
+    ///     map.stats().layers
+    /// };
+    /// assert!(layers(4) > layers(1)); // the bytes of all replicas
+    /// ```
     pub fn topology(mut self, topology: Topology) -> Self {
         self.config.topology = topology;
         self
     }
 
     /// Sets the structure that maps keys to jump nodes (pages at or left of the key).
+    ///
+    /// ```
+    /// use archipelago::index::hydra::{HydraList, SearchLayerKind};
+    ///
+    /// let map = HydraList::<u64, &str>::builder().search_layer(SearchLayerKind::Art).build();
+    /// map.pin().insert(1, "one");
+    /// assert_eq!(map.pin().get(&1), Some("one")); // the results are the same, the costs differ
+    /// ```
     pub fn search_layer(mut self, kind: SearchLayerKind) -> Self {
         self.config.search_layer = kind;
         self
     }
 
     /// Sets the threads that update the search layer.
+    ///
+    /// ```
+    /// use archipelago::index::hydra::{HydraList, Maintainers};
+    ///
+    /// // For a program that must have no thread of the map's own, whatever the map's size.
+    /// let map = HydraList::<u64, u64>::builder().maintainers(Maintainers::Clients).build();
+    /// assert_eq!(map.pin().insert_many((0..1_000).map(|n| (n, n))), 1_000);
+    /// ```
     pub fn maintainers(mut self, maintainers: Maintainers) -> Self {
         self.config.maintainers = maintainers;
         self

@@ -11,15 +11,18 @@
 //! | [`page`] | pages and their layouts | |
 //! | [`shared`] | `Core`: everything that a map owns | making a map, memory, invariants |
 //! | [`goal`] | the ends of walks | |
-//! | [`list`] | walks, operations on one key | `target`, `get_in_list`, `put_in_list`, `take_in_list`, `ceiling_in_list`, both ends |
+//! | [`list`] | walks, operations on one key and on both ends | `target`, and those whose names end in `_in_list` |
 //! | [`scan`] | scans | `scan_list`, `scan_list_back` |
 //! | [`batch`] | several look-ups at a time | `look_up_many` |
 //! | [`reshape`] | splits and merges | `split`, `merge_next` |
-//! | [`oplog`], [`layer`], [`snapshot`], [`shortcuts`] | logs; search layers: the read-mostly kind in `snapshot`, the thesis's in [`art`](crate::art); shortcuts past long walks | |
+//! | [`oplog`] | logs | |
+//! | [`layer`], [`snapshot`] | search layers, and the read-mostly kind; the thesis's kind is in [`art`](crate::art) | |
+//! | [`shortcuts`] | shortcuts past long walks | |
 //! | [`upkeep`], [`crew`], [`stats`] | the state of the maintenance, sleeping and waking of its threads | |
 //! | [`maintain`] | rounds, reclamation | `combine`, `update`, `reclaim`, `tidy` |
-//! | `maintain/background.rs`, `maintain/compact.rs` | background threads; moving pages together | `wake_background`, `stop_background`; `compact_if_sparse` |
-//! | [`structure`] | the list as a [`Structure`](crate::map::Structure), under the public interface [`Map`](crate::map::Map) | counting, retiring keys |
+//! | `maintain/background.rs` | background threads | `wake_background`, `stop_background` |
+//! | `maintain/compact.rs` | moving pages together | `compact_if_sparse` |
+//! | [`structure`] | the list as the [`Structure`](crate::map::Structure) of a map | counting, retiring keys |
 
 mod batch;
 mod config;

@@ -92,6 +92,15 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Builder<S, K, V> {
     }
 
     /// Builds a map with these settings.
+    ///
+    /// ```
+    /// use archipelago::BLinkTree;
+    ///
+    /// let settings = BLinkTree::<u64, &str>::builder().memory_limit(1 << 20);
+    /// let (first, second) = (settings.clone().build(), settings.build()); // each map has a limit of its own
+    /// first.pin().insert(1, "one");
+    /// assert!(second.is_empty());
+    /// ```
     pub fn build(self) -> Map<S, K, V> {
         Map::with(Some(Box::new(Settings { config: self.config, limits: self.limits })))
     }

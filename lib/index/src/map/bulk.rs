@@ -25,6 +25,15 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     /// `entries` is advanced outside any critical section, up to about 2,000 entries ahead of the inserted ones. If
     /// advancing it panics, the entries that it returned before are inserted before the panic continues.
     ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([(2, "old")]);
+    /// let map = map.pin();
+    /// map.extend([(3, "three"), (1, "one"), (2, "two"), (3, "tres")]);
+    /// assert_eq!(map.values().collect::<Vec<_>>(), ["one", "two", "tres"]);
+    /// ```
+    ///
     /// # Panics
     /// If some keys are too long. All other entries have been stored then. See [`upsert`](Self::upsert).
     pub fn extend(&self, entries: impl IntoIterator<Item = (K, V)>) {
@@ -32,6 +41,14 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     }
 
     /// Inserts or replaces every entry as [`extend`](Self::extend) does. Returns the number of keys that are new.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([(1, "one")]);
+    /// assert_eq!(map.pin().insert_many([(1, "uno"), (2, "two"), (2, "due")]), 1); // only 2 is a new key
+    /// assert_eq!(map.pin().get(&2), Some("due"));
+    /// ```
     pub fn insert_many(&self, entries: impl IntoIterator<Item = (K, V)>) -> usize {
         let mut entries = entries.into_iter();
         let (mut batch, mut wanted, mut new, mut too_long) = (Vec::new(), BULK, 0, 0);
@@ -89,6 +106,14 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     ///
     /// An entry is removed only if it still has the value with which `keep` was called. `keep` may or may not be called
     /// with entries that other threads insert or change meanwhile.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map: HydraList<u64, String> = (0..10).map(|n| (n, "x".repeat(n as usize))).collect();
+    /// map.pin().retain(|key, value| key < 3 || value.len() > 8); // by reference: nothing is cloned
+    /// assert_eq!(map.pin().keys().collect::<Vec<_>>(), [0, 1, 2, 9]);
+    /// ```
     pub fn retain(&self, mut keep: impl FnMut(K::Ref<'_>, &V) -> bool) {
         let all = (Bound::<&K>::Unbounded, Bound::Unbounded);
         self.sweep(bounds::<K, K>(&all), |key, word| {
@@ -101,6 +126,17 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     /// Removes the entries whose keys are in `range`, in ascending order, and returns their number. Each entry is
     /// removed atomically, at a different moment. Every entry that is in the map throughout the call is removed;
     /// entries that other threads insert meanwhile may or may not be.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    /// use std::ops::Bound::{Excluded, Unbounded};
+    ///
+    /// let map = HydraList::from(["ant", "bee", "cat"].map(|name| (name.to_string(), ())));
+    /// let map = map.pin();
+    /// assert_eq!(map.remove_range::<str, _>((Excluded("ant"), Unbounded)), 2);
+    /// assert_eq!(map.remove_range("x".to_string()..), 0);
+    /// assert_eq!(map.len(), 1);
+    /// ```
     pub fn remove_range<Q, R>(&self, range: R) -> usize
     where
         K: Borrow<Q>,

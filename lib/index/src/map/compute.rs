@@ -179,6 +179,16 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     /// Inserts an entry if its key is not in the map. Returns a reference to the inserted value. (In `std` this method
     /// is called `try_insert`; here `try_insert` is an insertion that a map with a limit may refuse.)
     ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map: HydraList<u64, String> = HydraList::new();
+    /// let map = map.pin();
+    /// assert_eq!(*map.insert_if_absent(1, "one".into()).unwrap(), "one");
+    /// let error = map.insert_if_absent(1, "uno".into()).unwrap_err();
+    /// assert_eq!((&*error.current, error.value), (&"one".into(), "uno".into()));
+    /// ```
+    ///
     /// # Errors
     /// [`Occupied`] if the key is in the map, with a reference to its value, and the value that was not inserted.
     pub fn insert_if_absent(&self, key: K, value: V) -> Result<Ref<'m, V>, Occupied<'m, V>> {
@@ -194,6 +204,17 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
 
     /// Inserts `make()`, or replaces the current value by `update(&current)`, atomically. Returns whether there was a
     /// value. Both closures run outside any lock, and run again if another thread has changed the key meanwhile.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let counts: HydraList<String, u64> = HydraList::new();
+    /// for word in "to be or not to be".split(' ') {
+    ///     counts.pin().upsert_with(word, || 1, |count| count + 1);
+    /// }
+    /// let counts: Vec<_> = counts.into_iter().collect();
+    /// assert_eq!(counts, [("be".into(), 2), ("not".into(), 1), ("or".into(), 1), ("to".into(), 2)]);
+    /// ```
     pub fn upsert_with<Q: EncodeAs<K> + ?Sized>(
         &self,
         key: &Q,
@@ -209,6 +230,16 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
 
     /// Removes a key if `condition` is true for its value, atomically. Returns a reference to the removed value.
     /// `condition` runs outside any lock, and runs again if another thread has changed the value meanwhile.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let leases = HydraList::from([(1, 10), (2, 30)]); // by client, with the time at which a lease ends
+    /// let leases = leases.pin();
+    /// assert_eq!(leases.remove_if(&1, |&end| end < 20).as_deref(), Some(&10));
+    /// assert!(leases.remove_if(&2, |&end| end < 20).is_none());
+    /// assert_eq!(leases.get(&2), Some(30));
+    /// ```
     pub fn remove_if<Q>(&self, key: &Q, mut condition: impl FnMut(&V) -> bool) -> Option<Ref<'m, V>>
     where
         K: Borrow<Q>,

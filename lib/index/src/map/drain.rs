@@ -141,6 +141,17 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
 
     /// Removes and yields all entries in `range`, as [`extract_if`](Self::extract_if) does.
     /// ([`remove_range`](Self::remove_range) removes entries without yielding them.)
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map: HydraList<u64, String> = (0..10).map(|n| (n, n.to_string())).collect();
+    /// let session = map.pin();
+    /// let texts: Vec<String> = session.drain_range(..3).map(|entry| entry.value().clone()).collect();
+    /// assert_eq!((texts.join("+"), map.len()), ("0+1+2".into(), 7));
+    /// session.drain_range(..).next(); // removes one entry; the others stay, since they are not taken
+    /// assert_eq!(map.len(), 6);
+    /// ```
     pub fn drain_range<Q, R>(
         &self,
         range: R,

@@ -156,6 +156,16 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Entries<'m, S, K, V> {
     }
 
     /// Returns the next entry from the back, as [`next_ref`](Self::next_ref) does from the front.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([(1, "one".to_string()), (2, "two".to_string()), (3, "three".to_string())]);
+    /// let mut entries = map.pin().entries(..3);
+    /// assert_eq!(entries.next_back_ref(), Some((2, &"two".to_string())));
+    /// assert_eq!(entries.next_ref(), Some((1, &"one".to_string())));
+    /// assert_eq!(entries.next_back_ref(), None); // both ends have met
+    /// ```
     #[inline]
     pub fn next_back_ref(&mut self) -> Option<(K::Ref<'_>, &V)> {
         self.lent(End::Last)
@@ -219,6 +229,15 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     /// The scan holds no lock. It visits no key twice, and visits every key that is in the map throughout the call, up
     /// to the limit. It may or may not visit entries that are inserted or removed meanwhile. Each visited entry was in
     /// the map at some moment during the call. Memory reclamation waits until the scan ends.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from(["ant", "bee", "cat", "dog"].map(|name| (name.to_string(), name.len())));
+    /// let mut names = String::new();
+    /// let visited = map.pin().scan("b", 2, |name, _| names += name); // "b" need not be in the map
+    /// assert_eq!((visited, names.as_str()), (2, "beecat"));
+    /// ```
     pub fn scan<Q>(&self, from: &Q, limit: usize, mut visit: impl FnMut(K::Ref<'_>, &V)) -> usize
     where
         K: Borrow<Q>,
@@ -235,6 +254,15 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     }
 
     /// Scans as [`scan`](Self::scan) does, but in descending order, over keys `<= from`.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map: HydraList<u64, u64> = (0..10).map(|n| (n, n * n)).collect();
+    /// let mut squares = Vec::new();
+    /// let visited = map.pin().scan_rev(&2, 100, |_, square| squares.push(*square)); // from 2, inclusive
+    /// assert_eq!((visited, squares), (3, vec![4, 1, 0]));
+    /// ```
     pub fn scan_rev<Q>(&self, from: &Q, limit: usize, mut visit: impl FnMut(K::Ref<'_>, &V)) -> usize
     where
         K: Borrow<Q>,
@@ -286,6 +314,15 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     }
 
     /// Scans as [`scan_range`](Self::scan_range) does, but in descending order.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    /// use std::ops::ControlFlow::{Break, Continue};
+    ///
+    /// let states = HydraList::from([(10, "draft"), (20, "final"), (30, "draft")]);
+    /// let draft = |key, state: &&str| if *state == "draft" { Break(key) } else { Continue(()) };
+    /// assert_eq!(states.pin().scan_range_rev(..30, draft), Some(10)); // the newest draft before 30
+    /// ```
     pub fn scan_range_rev<Q, R, B>(
         &self,
         range: R,
@@ -318,6 +355,16 @@ where
     K: Key<Form = Bytes>,
 {
     /// Returns an iterator over references to the entries whose keys begin with `prefix`, see [`prefix`](Self::prefix).
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from(["a/", "b/1", "b/2", "c/"].map(|path| (path.to_string(), ())));
+    /// let mut entries = map.pin().prefix_entries("b/");
+    /// assert_eq!(entries.next_back().map(|entry| entry.to_key()), Some("b/2".into()));
+    /// assert_eq!(entries.next_ref(), Some(("b/1", &())));
+    /// assert_eq!(entries.next_ref(), None);
+    /// ```
     pub fn prefix_entries<Q>(&self, prefix: &Q) -> Entries<'m, S, K, V>
     where
         K: Borrow<Q>,

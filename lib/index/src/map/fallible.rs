@@ -13,6 +13,16 @@ const SLOT: usize = 32;
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
     /// Inserts or replaces as [`upsert`](Self::upsert) does, unless the map is at a limit.
     ///
+    /// ```
+    /// use archipelago::{BLinkTree, index::Refused};
+    ///
+    /// let map: BLinkTree<String, u64> = BLinkTree::new();
+    /// let long = "x".repeat(BLinkTree::<String, u64>::LONGEST_KEY + 1);
+    /// let map = map.pin();
+    /// assert_eq!(map.try_upsert("short".into(), 1), Ok(false)); // `true` if it had replaced a value
+    /// assert_eq!(map.try_upsert(long.clone(), 2), Err(Refused::TooLong((long, 2)))); // `upsert` would panic
+    /// ```
+    ///
     /// # Errors
     /// Returns the entry, if the map is at a limit or the key is too long. Nothing was changed.
     pub fn try_upsert(&self, key: K, value: V) -> Result<bool, Refused<(K, V)>> {
@@ -24,6 +34,16 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
 
     /// Stores entries as [`try_upsert`](Self::try_upsert) does, until an entry is refused. Returns the number of stored
     /// entries.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map: HydraList<u64, [u8; 1000]> = HydraList::builder().memory_limit(1 << 20).build();
+    /// let mut entries = (0..2_000).map(|n| (n, [7; 1000]));
+    /// let (refused, _) = map.pin().try_extend(&mut entries).unwrap_err().into_inner();
+    /// assert_eq!(map.len() as u64, refused); // all entries before the refused one
+    /// assert_eq!(entries.next().map(|(next, _)| next), Some(refused + 1));
+    /// ```
     ///
     /// # Errors
     /// Returns the first refused entry, if the map is at a limit or the key is too long. The entries before it are in
@@ -103,6 +123,17 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
 impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
     /// Inserts or replaces as [`insert`](Self::insert) does, unless the map is at a limit.
     ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map: HydraList<u64, [u8; 1000]> = HydraList::builder().memory_limit(1 << 20).build();
+    /// let map = map.pin();
+    /// assert_eq!(map.try_insert(0, [7; 1000]), Ok(None));
+    /// let refused = (1..2_000).find_map(|n| map.try_insert(n, [7; 1000]).err());
+    /// assert!(refused.is_some());
+    /// map.insert(2_000, [7; 1000]); // operations without `try_` ignore the limit
+    /// ```
+    ///
     /// # Errors
     /// Returns the entry, if the map is at a limit or the key is too long. Nothing was changed.
     pub fn try_insert(&self, key: K, value: V) -> Result<Option<V>, Refused<(K, V)>> {
@@ -113,6 +144,19 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
     }
 
     /// Replaces a value as [`replace`](Self::replace) does, unless the map is at a limit.
+    ///
+    /// ```
+    /// use archipelago::index::{HydraList, OnBacklog, Refused};
+    ///
+    /// let map: HydraList<u64, [u8; 1000]> = HydraList::builder().backlog_limit(1 << 20, OnBacklog::Wait).build();
+    /// let map = map.pin();
+    /// assert_eq!(map.try_replace(&1, [1; 1000]), Ok(None)); // nothing to replace
+    /// map.insert(1, [0; 1000]);
+    /// let reader = map.get_ref(&1); // keeps every replaced value in memory
+    /// let refused = (0..5_000).find_map(|_| map.try_replace(&1, [1; 1000]).err());
+    /// assert_eq!(refused, Some(Refused::Backlogged([1; 1000])));
+    /// # drop(reader);
+    /// ```
     ///
     /// # Errors
     /// Returns the new value, if the map is at a limit. Nothing was changed.
@@ -127,6 +171,18 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
     }
 
     /// Removes a key as [`remove`](Self::remove) does, unless the map is at its backlog limit.
+    ///
+    /// ```
+    /// use archipelago::index::{HydraList, OnBacklog, Refused};
+    ///
+    /// let map: HydraList<u64, [u8; 1000]> = HydraList::builder().backlog_limit(1 << 20, OnBacklog::Wait).build();
+    /// let map = map.pin();
+    /// map.extend((0..5_000).map(|n| (n, [7; 1000])));
+    /// let reader = map.get_ref(&4_999); // keeps every removed value in memory
+    /// let refused = (0..5_000).find(|key| map.try_remove(key) == Err(Refused::Backlogged(())));
+    /// assert!(map.contains_key(&refused.unwrap())); // nothing was changed
+    /// # drop(reader);
+    /// ```
     ///
     /// # Errors
     /// If more memory waits for readers than the map's `backlog_limit`.

@@ -170,6 +170,15 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
 
     /// Makes an empty map with the default configuration. Until it is used, it takes a few words of memory. While it is
     /// small, it starts no thread of its own.
+    ///
+    /// ```
+    /// use archipelago::Art;
+    ///
+    /// let map: Art<String, u64> = Art::new();
+    /// assert_eq!(map.bytes(), 0);
+    /// assert_eq!(map.pin().get("one"), None); // the first use makes the structure
+    /// assert!(map.bytes() > 0);
+    /// ```
     pub fn new() -> Self {
         Self::with(None)
     }
@@ -212,6 +221,17 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     }
 
     /// Returns a session of this thread. This costs about a nanosecond; a session that is forgotten leaks nothing.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map: HydraList<u64, &str> = HydraList::new();
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| map.pin().insert(1, "one")); // a session cannot be sent: each thread makes its own
+    ///     scope.spawn(|| map.pin().insert(2, "two"));
+    /// });
+    /// assert_eq!(map.len(), 2);
+    /// ```
     #[inline]
     pub fn pin(&self) -> Session<'_, S, K, V> {
         Session::pinned(self)
@@ -246,11 +266,29 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
 
     /// Returns the number of entries. It is exact while no thread changes the map; otherwise it differs from the exact
     /// number by at most the number of entries inserted or removed during the call. O(threads).
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([(1, "one"), (2, "two"), (1, "uno")]);
+    /// assert_eq!(map.len(), 2); // `uno` has replaced `one`
+    /// map.pin().remove(&3);
+    /// assert_eq!(map.len(), 2);
+    /// ```
     pub fn len(&self) -> usize {
         self.used().map_or(0, Structure::entries)
     }
 
     /// Returns whether there are no entries, with [`len`](Self::len)'s consistency.
+    ///
+    /// ```
+    /// use archipelago::EunoBTree;
+    ///
+    /// let map = EunoBTree::from([(1, "one")]);
+    /// assert!(!map.is_empty());
+    /// map.pin().remove_range(..);
+    /// assert!(map.is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -264,6 +302,16 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// O(pages). Then the map takes at most about three times the memory of a fresh one. A `HydraList` with background
     /// threads does this by itself when it becomes idle. Without `sync` a `BLinkTree` and Eunomia's maps may keep
     /// nearly all their memory.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([(1, "one".to_string())]);
+    /// let one = map.pin().remove_ref(&1);
+    /// map.sync(); // frees nothing, since `one` is a reader, and does not wait for it
+    /// assert_eq!(one.as_deref().map(String::as_str), Some("one"));
+    /// assert!(map.stats().garbage.bytes > 0);
+    /// ```
     pub fn sync(&self) {
         if let Some(core) = self.used() {
             core.settle();

@@ -41,6 +41,16 @@ impl<S: Kind, K: Key, V: Clone + Send + Sync + 'static> Map<S, K, V> {
     }
 
     /// Returns a parallel iterator over the entries whose keys are in `range`.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    /// use rayon::prelude::*;
+    ///
+    /// let map: HydraList<u64, u64> = (0..10_000).map(|n| (n, n)).collect();
+    /// let mut multiples: Vec<u64> = map.par_range(..50).map(|(key, _)| key).filter(|key| key % 20 == 0).collect();
+    /// multiples.sort(); // the items are in no particular order
+    /// assert_eq!(multiples, [0, 20, 40]);
+    /// ```
     pub fn par_range<Q, R>(&self, range: R) -> ParRange<'_, S, K, V>
     where
         K: Borrow<Q>,

@@ -194,6 +194,17 @@ impl<S: Kind, K: Key, V: Clone + Send + Sync + 'static> Range<'_, S, K, V> {
     }
 
     /// Skips the remaining entries with keys above `key` at the back, as [`seek`](Self::seek) does at the front.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map: HydraList<u64, u64> = (0..100).map(|n| (n, n)).collect();
+    /// let mut iter = map.pin().range(..90);
+    /// assert_eq!(iter.next_back(), Some((89, 89)));
+    /// iter.seek_back(&60); // 60 itself remains
+    /// iter.seek_back(&70); // no effect, since the iterator never moves back
+    /// assert_eq!(iter.next_back(), Some((60, 60)));
+    /// ```
     pub fn seek_back<Q>(&mut self, key: &Q)
     where
         K: Borrow<Q>,
@@ -225,6 +236,14 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     }
 
     /// Returns an iterator over all keys, ascending; see [`range`](Self::range).
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([(2, "two"), (-1, "minus one"), (1, "one")]);
+    /// assert_eq!(map.pin().keys().collect::<Vec<_>>(), [-1, 1, 2]); // owned keys
+    /// assert_eq!(map.pin().keys().next_back(), Some(2));
+    /// ```
     pub fn keys(&self) -> Keys<'m, S, K, V> {
         Range::all(self.map)
     }
@@ -272,11 +291,29 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
     }
 
     /// Returns an iterator over all entries, ascending; see [`range`](Self::range).
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([(2, "two"), (1, "one"), (3, "three")]);
+    /// let map = map.pin();
+    /// for (key, _) in map.iter() {
+    ///     map.remove(&key); // the map may change meanwhile, and the iterator owns its items
+    /// }
+    /// assert!(map.is_empty());
+    /// ```
     pub fn iter(&self) -> Range<'m, S, K, V> {
         Range::all(self.map)
     }
 
     /// Returns an iterator over all values, in the order of their keys; see [`range`](Self::range).
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([(2, "a"), (1, "z"), (3, "a")]);
+    /// assert_eq!(map.pin().values().collect::<Vec<_>>(), ["z", "a", "a"]); // in the order of the keys
+    /// ```
     pub fn values(&self) -> Values<'m, S, K, V> {
         Range::all(self.map)
     }

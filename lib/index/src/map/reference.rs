@@ -108,6 +108,15 @@ impl<'m, K: Key, V: Send + Sync + 'static> Entry<'m, K, V> {
     }
 
     /// Returns the key, borrowed from the entry.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([(("Bern".to_string(), 7), "seven")]);
+    /// let entry = map.pin().first().unwrap();
+    /// let (city, number) = entry.key(); // no `String` is made
+    /// assert_eq!((&*city, number), ("Bern", 7));
+    /// ```
     #[inline]
     pub fn key(&self) -> K::Ref<'_> {
         // SAFETY: the contract of `new`.
@@ -115,12 +124,29 @@ impl<'m, K: Key, V: Send + Sync + 'static> Entry<'m, K, V> {
     }
 
     /// Returns an owned key, decoded from the key's encoding.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([("one".to_string(), 1)]);
+    /// let key: Option<String> = map.pin().first().map(|entry| entry.to_key()); // `key()` would borrow from the entry
+    /// assert_eq!(key.as_deref(), Some("one"));
+    /// ```
     pub fn to_key(&self) -> K {
         // SAFETY: the entry's key is an encoding of a K (contract of `new`).
         unsafe { K::decode(self.encoded_key()) }
     }
 
     /// Returns a reference to the value.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([(1, "one".to_string())]);
+    /// let entry = map.pin().get_entry(&1).unwrap();
+    /// map.pin().insert(1, "uno".into());
+    /// assert_eq!(entry.value(), "one"); // the value that the key had at the look-up
+    /// ```
     #[inline]
     pub fn value(&self) -> &V {
         // SAFETY: the contract of `new`.

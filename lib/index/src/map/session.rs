@@ -117,21 +117,58 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     }
 
     /// Returns the map of this session.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([(1, "one")]);
+    /// let session = map.pin();
+    /// assert_eq!(session.map().stats().entries, 1); // operations on the whole map are not methods of a session
+    /// ```
     pub fn map(&self) -> &'m Map<S, K, V> {
         self.map
     }
 
     /// Returns the number of entries; see [`Map::len`].
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([(1, "one")]);
+    /// let map = map.pin();
+    /// map.insert(1, "uno"); // replaces
+    /// map.insert(2, "two");
+    /// assert_eq!(map.len(), 2);
+    /// ```
     pub fn len(&self) -> usize {
         self.core.entries()
     }
 
     /// Returns whether there are no entries, with the consistency of [`len`](Self::len).
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([(1, "one")]);
+    /// let map = map.pin();
+    /// assert_eq!(map.pop_first(), Some((1, "one")));
+    /// assert!(map.is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Waits for background work and frees memory; see [`Map::sync`].
+    ///
+    /// ```
+    /// use archipelago::BLinkTree;
+    ///
+    /// let map: BLinkTree<u64, u64> = (0..1_000).map(|n| (n, n)).collect();
+    /// let map = map.pin();
+    /// map.retain(|key, _| key % 100 == 0);
+    /// map.sync(); // merges the pages, which are nearly empty now
+    /// assert_eq!(map.range(..=200).collect::<Vec<_>>(), [(0, 0), (100, 100), (200, 200)]);
+    /// ```
     pub fn sync(&self) {
         self.core.settle();
     }
@@ -147,6 +184,15 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
 
     /// Calls `read` with a reference to the value of `key`, without cloning the value. Memory reclamation waits while
     /// `read` runs.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([(1, "one".to_string())]);
+    /// let map = map.pin();
+    /// assert_eq!(map.get_with(&1, String::len), Some(3)); // the string is not cloned
+    /// assert_eq!(map.get_with(&2, |_| unreachable!("there is no such key")), None::<()>);
+    /// ```
     #[inline(always)]
     pub fn get_with<Q, R>(&self, key: &Q, read: impl FnOnce(&V) -> R) -> Option<R>
     where
@@ -186,6 +232,17 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     /// Returns a reference to the entry of `key` that may be sent to other threads or kept across an `await`. It costs
     /// some allocations, and a lock that all such references of the map share while they are made and dropped. Within a
     /// thread [`get_ref`](Self::get_ref) is better.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([("one".to_string(), 1)]);
+    /// let entry = map.pin().get_entry("one").unwrap();
+    /// map.pin().remove("one");
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| assert_eq!((entry.key(), *entry.value()), ("one", 1))); // still, and in another thread
+    /// });
+    /// ```
     pub fn get_entry<Q>(&self, key: &Q) -> Option<Entry<'m, K, V>>
     where
         K: Borrow<Q>,
@@ -205,6 +262,15 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     }
 
     /// Returns whether `key` is in the map.
+    ///
+    /// ```
+    /// use archipelago::Art;
+    ///
+    /// let map = Art::from([("house".to_string(), 1)]);
+    /// let map = map.pin();
+    /// assert!(map.contains_key("house"));
+    /// assert!(!map.contains_key("hous")); // a prefix of a key is no key
+    /// ```
     #[inline]
     pub fn contains_key<Q>(&self, key: &Q) -> bool
     where
@@ -215,11 +281,31 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     }
 
     /// Returns a reference to the entry with the least key.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([(2, "two"), (1, "one")]);
+    /// let map = map.pin();
+    /// let least = map.first().unwrap();
+    /// map.insert(1, "uno");
+    /// assert_eq!((least.key(), *least.value()), (1, "one")); // as it was found
+    /// ```
     pub fn first(&self) -> Option<Entry<'m, K, V>> {
         Entry::alone(self.map, |found| Walk::all(self.map).fetch_first(|key, word| found.push(key, word)).is_some())
     }
 
     /// Returns a reference to the entry with the greatest key.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map: HydraList<i32, &str> = HydraList::new();
+    /// let map = map.pin();
+    /// assert!(map.last().is_none());
+    /// map.extend([(-1, "minus one"), (-2, "minus two")]);
+    /// assert_eq!(map.last().map(|entry| entry.key()), Some(-1));
+    /// ```
     pub fn last(&self) -> Option<Entry<'m, K, V>> {
         Entry::alone(self.map, |found| Walk::all(self.map).fetch_last(|key, word| found.push(key, word)).is_some())
     }
@@ -227,6 +313,15 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
 
 impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
     /// Returns a clone of the value of `key`.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([("one".to_string(), 1)]);
+    /// let map = map.pin();
+    /// assert_eq!(map.get("one"), Some(1)); // looked up by a `str`, as in a `BTreeMap`
+    /// assert_eq!(map.get("two"), None);
+    /// ```
     #[inline(always)]
     pub fn get<Q>(&self, key: &Q) -> Option<V>
     where
@@ -239,6 +334,13 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
     /// Returns clones of the values of several keys, in the order of `keys`. It is faster than separate look-ups where
     /// the structure overlaps the memory accesses of several look-ups, as `HydraList` does. Each look-up is
     /// linearizable on its own.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([(1, "one"), (3, "three")]);
+    /// assert_eq!(map.pin().get_many(&[3, 2, 1, 3]), [Some("three"), None, Some("one"), Some("three")]);
+    /// ```
     pub fn get_many<Q>(&self, keys: &[Q]) -> Vec<Option<V>>
     where
         K: Borrow<Q>,
@@ -261,12 +363,27 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
     }
 
     /// Returns a clone of the entry with the least key, with the consistency of a [`scan`](Self::scan) of one entry.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([("b".to_string(), 2), ("a".to_string(), 1)]);
+    /// assert_eq!(map.pin().first_key_value(), Some(("a".to_string(), 1))); // owned, and still in the map
+    /// assert_eq!(map.len(), 2);
+    /// ```
     pub fn first_key_value(&self) -> Option<(K, V)> {
         self.range::<K, _>(..).next()
     }
 
     /// Returns a clone of the entry with the greatest key, with the consistency of a [`scan_rev`](Self::scan_rev) of
     /// one entry.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([(2.5, "b"), (f64::INFINITY, "c"), (-7.0, "a")]);
+    /// assert_eq!(map.pin().last_key_value(), Some((f64::INFINITY, "c")));
+    /// ```
     pub fn last_key_value(&self) -> Option<(K, V)> {
         self.range::<K, _>(..).next_back()
     }

@@ -31,6 +31,17 @@ pub struct Stats {
 
 impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// Returns the map's statistics. It takes O(threads) and a few locks, so use it for reports only.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map: HydraList<u64, [u64; 4]> = (0..1_000).map(|n| (n, [n; 4])).collect();
+    /// let stats = map.stats();
+    /// assert_eq!(stats.entries, 1_000);
+    /// assert!(stats.room >= stats.entries); // the pages have room for all entries, and for some more
+    /// assert!(stats.values >= 1_000 * 32); // with the allocator's overhead
+    /// assert!(stats.bytes > stats.layers + stats.values);
+    /// ```
     pub fn stats(&self) -> Stats {
         let (held, garbage) = match self.used() {
             Some(core) => (core.held(), Garbage::of(core.domain())),
@@ -47,6 +58,15 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// `HydraList`. They count with the memory that the global allocator uses for them, which is measured once for each
     /// size. The result is within 10 % of the resident memory that the operating system reports. It includes neither
     /// memory that values own elsewhere, nor a few words for each thread. O(threads).
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map: HydraList<u64, u64> = (0..10_000).map(|n| (n, n)).collect();
+    /// assert!(map.bytes() > 10_000 * 16); // a key and a value of eight bytes each
+    /// let map: HydraList<u64, Vec<u8>> = (0..10).map(|n| (n, vec![7; 100_000])).collect();
+    /// assert!(map.bytes() < 10 * 100_000); // memory that the vectors own is not counted
+    /// ```
     pub fn bytes(&self) -> usize {
         self.stats().bytes
     }

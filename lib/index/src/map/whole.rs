@@ -19,6 +19,13 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// Builds a map from entries in ascending order of keys. It inserts them as [`extend`](super::Session::extend)
     /// does, at the same cost; a `HydraList` fills its pages completely, one after the other. Entries that are out of
     /// order are inserted, too, at the cost of `insert`. Of entries with equal keys the last one stays.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from_sorted([(1, "one"), (2, "two"), (2, "due"), (1, "uno")]); // 1 is out of order
+    /// assert_eq!(map.into_iter().collect::<Vec<_>>(), [(1, "uno"), (2, "due")]);
+    /// ```
     pub fn from_sorted(entries: impl IntoIterator<Item = (K, V)>) -> Self {
         let map = Self::new();
         map.pin().extend(entries);
@@ -28,6 +35,15 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
 
     /// Builds a map as [`from_sorted`](Self::from_sorted) does, by up to `threads` threads, each with its share of the
     /// entries. Of entries with equal keys that are not adjacent, any one may stay.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let entries = (0..10_000_u64).map(|n| (n / 2, n)).collect(); // each key twice
+    /// let map = HydraList::from_sorted_parallel(entries, 4);
+    /// assert_eq!(map.len(), 5_000);
+    /// assert_eq!(map.pin().get(&7), Some(15)); // the last of adjacent entries with equal keys
+    /// ```
     ///
     /// # Panics
     /// If a key's or a value's code panics in any of the threads.
@@ -58,6 +74,16 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// Removes all entries and frees all memory. (Use [`Session::remove_range`](super::Session::remove_range) to empty
     /// a map that other threads use.)
     ///
+    /// ```
+    /// use archipelago::index::{HydraList, Refused};
+    ///
+    /// let mut map: HydraList<u64, [u8; 1000]> = HydraList::builder().memory_limit(1 << 20).build();
+    /// while map.pin().try_insert(map.len() as u64, [7; 1000]).is_ok() {}
+    /// map.clear();
+    /// assert_eq!(map.bytes(), 0);
+    /// assert!(map.pin().try_extend((0..2_000).map(|n| (n, [7; 1000]))).is_err()); // the limit remains
+    /// ```
+    ///
     /// # Panics
     /// If the drop of a value panics. The first such panic continues after all values have been dropped.
     pub fn clear(&mut self) {
@@ -67,6 +93,16 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// Moves all entries of `other` into this map. `other` is empty afterwards; other threads may use this map
     /// meanwhile. For a key in both maps, the value of `other` stays. Entries are moved without being cloned or
     /// rebuilt. Each entry is moved at a different moment.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([(1, "one"), (2, "two")]);
+    /// let mut other = HydraList::from([(2, "due"), (3, "tre")]);
+    /// map.append(&mut other);
+    /// assert!(other.is_empty());
+    /// assert_eq!(map.into_iter().collect::<Vec<_>>(), [(1, "one"), (2, "due"), (3, "tre")]);
+    /// ```
     pub fn append(&self, other: &mut Self) {
         if other.used().is_none() {
             return;

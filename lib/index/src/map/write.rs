@@ -62,6 +62,16 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     /// Inserts or replaces without reading the old value; the key may be a borrowed form. Returns whether there was an
     /// old value.
     ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map: HydraList<String, u64> = HydraList::new();
+    /// let map = map.pin();
+    /// assert!(!map.upsert("one", 1)); // the caller makes no `String`
+    /// assert!(map.upsert("one", 11)); // replaced
+    /// assert_eq!(map.get("one"), Some(11));
+    /// ```
+    ///
     /// # Panics
     /// If the key is longer than [`LONGEST_KEY`](Map::LONGEST_KEY). All methods that may insert panic under this
     /// condition, except the `try_` methods, which refuse the key.
@@ -72,6 +82,17 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     }
 
     /// Inserts or replaces. Returns a reference to the replaced value.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    /// use std::sync::Mutex;
+    ///
+    /// let map: HydraList<u64, Mutex<&str>> = HydraList::new(); // its values are not `Clone`
+    /// let map = map.pin();
+    /// assert!(map.insert_ref(1, Mutex::new("one")).is_none());
+    /// let old = map.insert_ref(1, Mutex::new("uno")).unwrap();
+    /// assert_eq!(*old.lock().unwrap(), "one"); // out of the map, but not dropped while `old` lives
+    /// ```
     pub fn insert_ref(&self, key: K, value: V) -> Option<Ref<'m, V>> {
         let guard = self.enter_to_store();
         let old = self.put_word(&guard, &key, value)?;
@@ -120,6 +141,16 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     }
 
     /// Replaces the value of a key that is in the map. Returns a reference to the old value.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    /// use std::sync::Mutex;
+    ///
+    /// let map = HydraList::from([(1, Mutex::new("one"))]);
+    /// let map = map.pin();
+    /// assert_eq!(*map.replace_ref(&1, Mutex::new("uno")).unwrap().lock().unwrap(), "one");
+    /// assert!(map.replace_ref(&2, Mutex::new("due")).is_none() && !map.contains_key(&2));
+    /// ```
     pub fn replace_ref<Q>(&self, key: &Q, value: V) -> Option<Ref<'m, V>>
     where
         K: Borrow<Q>,
@@ -139,6 +170,17 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     }
 
     /// Removes a key. Returns a reference to the removed value.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    /// use std::sync::Mutex;
+    ///
+    /// let map = HydraList::from([(1, Mutex::new("one"))]);
+    /// let map = map.pin();
+    /// let removed = map.remove_ref(&1).unwrap();
+    /// assert!(map.is_empty());
+    /// assert_eq!(*removed.lock().unwrap(), "one");
+    /// ```
     pub fn remove_ref<Q>(&self, key: &Q) -> Option<Ref<'m, V>>
     where
         K: Borrow<Q>,
@@ -150,6 +192,15 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     }
 
     /// Removes a key without reading its value. Returns whether the key was in the map.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([("one".to_string(), 1)]);
+    /// let map = map.pin();
+    /// assert!(map.delete("one"));
+    /// assert!(!map.delete("one")); // not in the map any more
+    /// ```
     pub fn delete<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -161,6 +212,15 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
 
     /// Returns a reference to the value of `key`. If there is none, inserts `make()` first. `make` runs outside any
     /// lock and any guard. If two threads race, both may run it, and one result is dropped.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([(1, "one".to_string())]);
+    /// let map = map.pin();
+    /// assert_eq!(*map.get_or_insert_with(1, || unreachable!("the key is in the map")), "one");
+    /// assert_eq!(*map.get_or_insert_with(2, || "two".into()), "two");
+    /// ```
     pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> Ref<'m, V> {
         if let Some(value) = self.get_ref::<K>(&key) {
             return value;
@@ -174,12 +234,31 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
 
     /// Removes the entry with the least key and returns it with its value by reference. This is linearizable, as
     /// [`pop_first`](Self::pop_first) is.
+    ///
+    /// ```
+    /// use archipelago::EunoSkipList;
+    /// use std::sync::Mutex;
+    ///
+    /// let queue = EunoSkipList::from([(7, Mutex::new("late")), (3, Mutex::new("early"))]);
+    /// let (time, task) = queue.pin().pop_first_ref().unwrap();
+    /// assert_eq!((time, *task.lock().unwrap()), (3, "early"));
+    /// assert_eq!(queue.len(), 1);
+    /// ```
     pub fn pop_first_ref(&self) -> Option<(K, Ref<'m, V>)> {
         self.pop_ref(End::First)
     }
 
     /// Removes the entry with the greatest key and returns it with its value by reference. This is linearizable, as
     /// [`pop_last`](Self::pop_last) is.
+    ///
+    /// ```
+    /// use archipelago::EunoSkipList;
+    /// use std::sync::Mutex;
+    ///
+    /// let queue = EunoSkipList::from([(7, Mutex::new("urgent")), (3, Mutex::new("idle"))]);
+    /// let (priority, task) = queue.pin().pop_last_ref().unwrap();
+    /// assert_eq!((priority, *task.lock().unwrap()), (7, "urgent"));
+    /// ```
     pub fn pop_last_ref(&self) -> Option<(K, Ref<'m, V>)> {
         self.pop_ref(End::Last)
     }
@@ -199,6 +278,16 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
 
 impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
     /// Inserts or replaces. Returns a clone of the replaced value.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map: HydraList<u64, &str> = HydraList::new();
+    /// let map = map.pin();
+    /// assert_eq!(map.insert(1, "one"), None);
+    /// assert_eq!(map.insert(1, "uno"), Some("one"));
+    /// assert_eq!(map.get(&1), Some("uno"));
+    /// ```
     #[inline]
     pub fn insert(&self, key: K, value: V) -> Option<V> {
         self.insert_as(&key, value)
@@ -212,6 +301,16 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
 
     /// Replaces the value of a key that is in the map. Returns a clone of the old value. In a `HydraList`, threads that
     /// replace the value of one key at the same time don't wait for each other.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([(1, "one")]);
+    /// let map = map.pin();
+    /// assert_eq!(map.replace(&1, "uno"), Some("one"));
+    /// assert_eq!(map.replace(&2, "due"), None);
+    /// assert!(!map.contains_key(&2)); // a missing key is not inserted
+    /// ```
     #[inline]
     pub fn replace<Q>(&self, key: &Q, value: V) -> Option<V>
     where
@@ -226,6 +325,16 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
     /// runs outside any lock, and runs again if another thread has changed the value meanwhile.
     /// [`replace`](Self::replace) is cheaper where the new value does not depend on the old one;
     /// [`compute`](Self::compute) may also insert and remove.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([("hits".to_string(), 41_u64)]);
+    /// let map = map.pin();
+    /// assert_eq!(map.update("hits", |count| count + 1), Some(41)); // the value before
+    /// assert_eq!(map.get("hits"), Some(42));
+    /// assert_eq!(map.update("misses", |count| count + 1), None); // a missing key is not inserted
+    /// ```
     pub fn update<Q>(&self, key: &Q, mut f: impl FnMut(&V) -> V) -> Option<V>
     where
         K: Borrow<Q>,
@@ -258,6 +367,15 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
     }
 
     /// Removes a key. Returns a clone of the removed value.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([("one".to_string(), 1)]);
+    /// let map = map.pin();
+    /// assert_eq!(map.remove("one"), Some(1));
+    /// assert_eq!(map.remove("one"), None);
+    /// ```
     pub fn remove<Q>(&self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -269,12 +387,30 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
 
     /// Removes the entry with the least key and returns a clone of it. This is linearizable: the key was the least one
     /// when it was removed.
+    ///
+    /// ```
+    /// use archipelago::EunoSkipList;
+    ///
+    /// let queue = EunoSkipList::from([(7, "late"), (3, "early")]);
+    /// let queue = queue.pin();
+    /// assert_eq!(queue.pop_first(), Some((3, "early")));
+    /// assert_eq!(queue.pop_first(), Some((7, "late")));
+    /// assert_eq!(queue.pop_first(), None);
+    /// ```
     pub fn pop_first(&self) -> Option<(K, V)> {
         self.pop(End::First)
     }
 
     /// Removes the entry with the greatest key and returns a clone of it. This is linearizable: the key was the
     /// greatest one when it was removed.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map: HydraList<u64, char> = (1..).zip("abc".chars()).collect();
+    /// assert_eq!(map.pin().pop_last(), Some((3, 'c')));
+    /// assert_eq!(map.pin().last_key_value(), Some((2, 'b')));
+    /// ```
     pub fn pop_last(&self) -> Option<(K, V)> {
         self.pop(End::Last)
     }

@@ -16,7 +16,7 @@
 //! |---|---|
 //! | [`model`] | sequences of operations return what `BTreeMap` returns |
 //! | [`histories`] | concurrent histories are linearizable, and scans keep their promises |
-//! | [`threads`] | a thread's own writes, keys that are never removed, churn, many threads, threads that start and end |
+//! | [`threads`] | a thread's own writes, keys that are never removed, churn, many threads, short-lived threads |
 //! | [`values`] | every value is dropped exactly once, and a long value is never read torn |
 //! | [`keys`] | (the keys of all these tests) |
 //! | [`quiet`] | (waiting for a map's idle state) |

@@ -19,6 +19,7 @@ pub(super) unsafe fn leave<const CODE: u8>() -> ! {
 }
 
 pub(super) fn transaction<R>(_: impl FnOnce() -> R) -> Result<R, Abort> {
+    super::support::note_wanted();
     Err(Abort(0))
 }
 

@@ -7,6 +7,7 @@
 use core::arch::asm;
 use core::mem::forget;
 
+use super::support::note_wanted;
 use super::{Abort, Support, available};
 
 /// The abort code of a transaction in which a panic occurred.
@@ -44,6 +45,7 @@ fn probe() -> Result<(), Abort> {
 #[inline]
 pub(super) fn transaction<R>(body: impl FnOnce() -> R) -> Result<R, Abort> {
     if !available() {
+        note_wanted();
         return Err(Abort(0));
     }
     // SAFETY: checked just now.

@@ -1,6 +1,7 @@
 //! Whether transactions work on this machine, and the reason if not.
 
 use core::fmt;
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::ffi::OsStr;
 use std::sync::OnceLock;
 
@@ -72,6 +73,25 @@ pub fn support() -> Support {
     return if *ALLOWED.get_or_init(read_allowed) { imp::support() } else { Support::Off };
     #[cfg(not(archipelago_sim))]
     *FOUND.get_or_init(find)
+}
+
+/// Whether a structure or a retry loop has wanted transactions and there were none.
+static WANTED: AtomicBool = AtomicBool::new(false);
+
+/// Notes that there are no transactions for the caller, which goes on without them.
+#[cold]
+pub(super) fn note_wanted() {
+    // Most calls only read the flag: it would be one line that all threads write.
+    if !WANTED.load(Ordering::Relaxed) {
+        WANTED.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Returns why there are no transactions, if this process has wanted some: by [`Htm::get`](super::Htm::get) or
+/// [`transaction`](fn@super::transaction). So a report can say that what it measured ran without. Always `None` in the simulated world.
+pub fn missed() -> Option<Support> {
+    // Relaxed: the flag says nothing about other memory.
+    (!crate::SIMULATED && WANTED.load(Ordering::Relaxed)).then(support)
 }
 
 #[cfg(archipelago_sim)]

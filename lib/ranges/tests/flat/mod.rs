@@ -12,6 +12,7 @@ pub const POINTS: u16 = if cfg!(any(archipelago_sim, miri)) { 24 } else { 160 };
 pub enum Op {
     Get(u16),
     GetRange(u16),
+    NextRange(u16),
     Insert(Range<u16>, u8),
     TryInsert(Range<u16>, u8),
     Remove(Range<u16>),
@@ -19,6 +20,7 @@ pub enum Op {
     Change(Range<u16>),
     Overlapping(Range<u16>),
     Len,
+    IsEmpty,
     FindGap(u16, u16, Range<u16>),
     InsertInGap(u16, u16, Range<u16>, u8),
 }
@@ -43,7 +45,7 @@ pub fn draw(mut random: impl FnMut(u64) -> u64) -> Op {
     let window = if random(4) == 0 { long } else { short };
     let value = random(3) as u8;
     let (size, alignment) = (1 + random(6) as u16, random(3) as u16 * 2);
-    match random(16) {
+    match random(18) {
         0 | 1 => Op::Get(window.start),
         2 => Op::GetRange(window.start),
         3..=5 => Op::Insert(window, value),
@@ -52,7 +54,9 @@ pub fn draw(mut random: impl FnMut(u64) -> u64) -> Op {
         11 => Op::Change(window),
         12 => Op::Overlapping(window),
         13 => Op::Len,
-        14 => Op::FindGap(size, alignment, window.start..POINTS),
+        14 => Op::NextRange(window.start),
+        15 => Op::IsEmpty,
+        16 => Op::FindGap(size, alignment, window.start..POINTS),
         _ => Op::InsertInGap(size, alignment, window.start..POINTS, value),
     }
 }
@@ -62,6 +66,7 @@ pub fn perform(map: &RangeMap<u16, u8>, op: &Op) -> Ret {
     match op.clone() {
         Op::Get(point) => Ret::Value(map.get(point)),
         Op::GetRange(point) => Ret::Ranges(map.pin().get_range(point).map(owned).into_iter().collect()),
+        Op::NextRange(point) => Ret::Ranges(map.pin().next_range(point).map(owned).into_iter().collect()),
         Op::Insert(range, value) => {
             map.insert(range, value);
             Ret::Done(None)
@@ -71,6 +76,7 @@ pub fn perform(map: &RangeMap<u16, u8>, op: &Op) -> Ret {
         Op::Change(range) => Ret::Count(map.change(range, |_, value| (value + 1) % 3)),
         Op::Overlapping(range) => Ret::Ranges(map.pin().overlapping(range).map(owned).collect()),
         Op::Len => Ret::Count(map.pin().len()),
+        Op::IsEmpty => Ret::Count(map.pin().is_empty().into()),
         Op::FindGap(size, alignment, within) => Ret::Gap(map.pin().find_gap(size, alignment, within)),
         Op::InsertInGap(size, alignment, within, value) => Ret::Gap(map.insert_in_gap(size, alignment, within, value)),
     }
@@ -125,6 +131,7 @@ impl Model for Flat {
         let right = match op {
             Op::Get(point) => Ret::Value(state[usize::from(*point)].checked_sub(1)),
             Op::GetRange(point) => Ret::Ranges(ranges(state, &(*point..point + 1))),
+            Op::NextRange(point) => Ret::Ranges(ranges(state, &(*point..POINTS)).into_iter().take(1).collect()),
             Op::Insert(range, value) => {
                 next[part(range)].fill(value + 1);
                 Ret::Done(None)
@@ -146,6 +153,7 @@ impl Model for Flat {
             }
             Op::Overlapping(range) => Ret::Ranges(ranges(state, range)),
             Op::Len => Ret::Count(ranges(state, &(0..POINTS)).len()),
+            Op::IsEmpty => Ret::Count(state.iter().all(|point| *point == 0).into()),
             Op::FindGap(size, alignment, within) => Ret::Gap(gap(state, *size, *alignment, within)),
             Op::InsertInGap(size, alignment, within, value) => {
                 // Any free gap is a correct answer. The map promises only that no lower gap was large enough at an

@@ -184,14 +184,14 @@ impl<T: Replicable> Handle<T> {
     /// ```
     /// use archipelago::replicate::{FromFns, Replicated};
     /// use std::collections::BTreeSet;
-    /// use std::ops::ControlFlow;
+    /// use std::ops::ControlFlow::{Break, Continue};
     ///
     /// let has = |set: &BTreeSet<u64>, key: &u64| set.contains(key);
     /// let remove = |set: &mut BTreeSet<u64>, key: &u64| set.remove(key);
     /// let set = Replicated::new(|| FromFns::new(BTreeSet::from([1, 2]), has, remove));
     /// let mut set = set.handle();
     /// let mut remove = |key| {
-    ///     set.try_read_then_write(&key, |there| if there { ControlFlow::Continue(key) } else { ControlFlow::Break(false) })
+    ///     set.try_read_then_write(&key, |there| if there { Continue(key) } else { Break(false) })
     /// };
     /// assert_eq!((remove(2)?, remove(7)?), (true, false));
     /// assert_eq!(set.shared_stats().writes, 1);

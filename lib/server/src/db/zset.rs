@@ -154,9 +154,33 @@ impl Zset {
     /// Sets the score of a member. Returns the member's previous score. If the sorted set becomes large, its table gets
     /// the hash function `hashing`.
     pub fn set(&mut self, member: &[u8], score: f64, hashing: Hashing) -> Option<f64> {
+        // Adding 0.0 removes the sign of -0.0: a packed zero has no sign, as in Redis.
+        self.put_either(member, score, score + 0.0, hashing)
+    }
+
+    /// Sets the score of a member as [`set`](Self::set) does, for a sorted set that is made as a whole: a packed zero keeps
+    /// its sign until [`made`](Self::made).
+    pub fn add(&mut self, member: &[u8], score: f64, hashing: Hashing) -> Option<f64> {
+        self.put_either(member, score, score, hashing)
+    }
+
+    /// Returns the sorted set that was made with [`add`](Self::add). As in Redis, its zeros have signs if it is large.
+    pub fn made(self) -> Self {
+        let signed = |score: f64| score == 0.0 && score.is_sign_negative();
+        match &self {
+            Self::Packed(pack) if pairs(pack).any(|(.., score)| signed(score)) => {
+                let mut unsigned = Self::default();
+                // What fits a pack needs no hash function.
+                pairs(pack).for_each(|(_, member, score)| _ = unsigned.set(member, score, Hashing::default()));
+                unsigned
+            }
+            _ => self,
+        }
+    }
+
+    /// Sets the score of a member, to `score` in a large sorted set and to `packed_score` in a packed one.
+    fn put_either(&mut self, member: &[u8], score: f64, packed_score: f64, hashing: Hashing) -> Option<f64> {
         if let Self::Packed(pack) = self {
-            // Adding 0.0 removes the sign of -0.0: a packed zero has no sign, as in Redis.
-            let score = score + 0.0;
             let before = pairs(pack).find(|(_, met, _)| *met == member).map(|(offset, _, before)| (offset, before));
             if let Some((offset, _)) = before {
                 pack.remove(offset, 2);
@@ -167,7 +191,7 @@ impl Zset {
                     pairs(pack).find(|(_, met, other)| behind(met, *other)).map_or(pack.end(), |(offset, ..)| offset);
                 // The score is inserted first. The member is then inserted before the score.
                 let index = pack.iter().take_while(|(offset, _)| *offset < at).count();
-                let (bytes, length) = packed(score);
+                let (bytes, length) = packed(packed_score);
                 pack.insert(at, &bytes[..length]);
                 pack.insert(pack.offset(index), member);
                 return before.map(|(_, before)| before);
@@ -185,7 +209,8 @@ impl Zset {
         let Self::Large { table, tree } = self else { unreachable!("it was unpacked") };
         if let Some(scored) = table.get_mut(member) {
             let before = scored.ranked.clone();
-            if before.score != score {
+            // The bits differ between 0.0 and -0.0, too.
+            if before.score.to_bits() != score.to_bits() {
                 tree.remove(&before);
                 scored.ranked.score = score;
                 wrote(slice::from_ref(scored));
@@ -309,5 +334,29 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn only_zeros_of_large_sets_have_signs() {
+        let signed = |zset: &Zset| {
+            let score = |number: usize| zset.score(number.to_string().as_bytes()).unwrap();
+            (0..zset.len()).filter(|number| score(*number).is_sign_negative()).count()
+        };
+        for (count, set, made) in [(MOST_PACKED, 0, 0), (MOST_PACKED + 1, 1, MOST_PACKED + 1)] {
+            let mut each = [Zset::default(), Zset::default()];
+            for number in 0..count {
+                let member = number.to_string();
+                each[0].set(member.as_bytes(), -0.0, Hashing::default());
+                each[1].add(member.as_bytes(), -0.0, Hashing::default());
+            }
+            let [one, other] = each.map(Zset::made);
+            assert_eq!((signed(&one), signed(&other)), (set, made));
+        }
+        // A change of the sign alone is a change.
+        let mut zset = Zset::default();
+        zset.unpack(Hashing::default());
+        zset.set(b"0", -0.0, Hashing::default());
+        zset.set(b"0", 0.0, Hashing::default());
+        assert_eq!((signed(&zset), zset.range(0, 1)[0].1.is_sign_negative()), (0, false));
     }
 }

@@ -269,19 +269,35 @@ impl Step {
         if self.signed { (bits << (64 - self.width)) as i64 >> (64 - self.width) } else { bits as i64 }
     }
 
+    /// Returns the number that `SET` stores. Returns `None` if the field is to stay unchanged.
+    fn set(&self, number: i64) -> Option<i64> {
+        if !self.signed {
+            // The 64 bits of the argument are taken as an unsigned number.
+            return self.fit((number as u64).into());
+        }
+        // Redis compares 0 with the distance to the greatest number, as 64 bits with a sign. If the distance is longer, a
+        // number below the field's range passes for one above it.
+        let (number, (low, high)) = (i128::from(number), self.limits());
+        if self.overflow == Overflow::Saturate && number < low && high - number > i64::MAX.into() {
+            return Some(high as i64);
+        }
+        self.fit(number)
+    }
+
     fn write(&self, bytes: &mut [u8], number: i64) {
         for place in 0..self.width {
             put_bit(bytes, self.offset + u64::from(place), number >> (self.width - 1 - place) & 1 == 1);
         }
     }
 
+    /// Returns the least and the greatest number of the field.
+    fn limits(&self) -> (i128, i128) {
+        if self.signed { (-(1 << (self.width - 1)), (1 << (self.width - 1)) - 1) } else { (0, (1 << self.width) - 1) }
+    }
+
     /// Returns the result adjusted to the field's range. Returns `None` if the field is to stay unchanged.
     fn fit(&self, number: i128) -> Option<i64> {
-        let (low, high) = if self.signed {
-            (-(1_i128 << (self.width - 1)), (1 << (self.width - 1)) - 1)
-        } else {
-            (0, (1 << self.width) - 1)
-        };
+        let (low, high) = self.limits();
         if (low..=high).contains(&number) {
             return Some(number as i64);
         }
@@ -317,9 +333,7 @@ fn bitfield(change: &mut Change<'_>, args: &Args) -> Answer {
                 answers.push(Reply::Int(now));
                 continue;
             }
-            // For an unsigned field, the 64 bits of the argument are taken as an unsigned number.
-            Act::Set(number) if step.signed => (step.fit(number.into()), now),
-            Act::Set(number) => (step.fit((number as u64).into()), now),
+            Act::Set(number) => (step.set(number), now),
             Act::Add(more) => {
                 let sum = step.fit(i128::from(now) + i128::from(more));
                 (sum, sum.unwrap_or(0))

@@ -398,8 +398,8 @@ fn ttl(view: &View<'_>, args: &Args, seconds: bool, relative: bool) -> Answer {
 
 /// Returns the error for an unknown subcommand.
 pub fn unknown_subcommand(args: &Args) -> Fault {
-    // As in C, the word ends at the first zero byte. At most 128 bytes are shown.
-    let word = args[1].split(|byte| *byte == 0).next().unwrap_or_default();
+    // At most 128 bytes are shown.
+    let word = parse::before_zero(&args[1]);
     let word = String::from_utf8_lossy(&word[..word.len().min(128)]);
     let name = String::from_utf8_lossy(&args[0]).to_ascii_uppercase();
     Fault::made(format!("ERR unknown subcommand '{word}'. Try {name} HELP."))

@@ -50,3 +50,8 @@ fn hexadecimal(text: &str) -> Option<f64> {
     let digits = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"))?;
     u64::from_str_radix(digits, 16).ok().map(|number| sign * number as f64)
 }
+
+/// Returns the bytes before the first zero byte. There a text ends in C, and so in Redis's errors.
+pub fn before_zero(bytes: &[u8]) -> &[u8] {
+    bytes.split(|byte| *byte == 0).next().unwrap_or_default()
+}

@@ -122,18 +122,16 @@ fn join(view: &View<'_>, args: &Args, at: usize, how: Join, name: &str) -> Resul
     let combine = |one: f64, other: f64| match aggregate {
         // The sum of positive and negative infinity is 0 here.
         0 => Some(one + other).filter(|sum| !sum.is_nan()).unwrap_or(0.0),
-        1 => one.min(other),
-        _ => one.max(other),
+        // Of two zeros with different signs the first one stays, as in Redis.
+        1 if other < one => other,
+        2 if other > one => other,
+        _ => one,
     };
     let mut sources: Vec<(Source<'_>, f64)> = sources.into_iter().zip(weights).collect();
     // A product of score and weight may be NaN (infinity times 0). NaN becomes 0 for the first source that has the
     // member. For a later source, NaN makes the sum 0.
     let first_met = |score: f64| if score.is_nan() { 0.0 } else { score };
     let (mut result, hashing) = (Zset::default(), view.db.hashing);
-    if !name.ends_with("store") {
-        // A packed sorted set loses the sign of -0.0. An answer keeps the sign.
-        result.unpack(hashing);
-    }
     if how == Inter {
         // The smallest source comes first, as in Redis, because sums of floating-point scores depend on the order.
         sources.sort_by_key(|(source, _)| source.len());
@@ -145,7 +143,7 @@ fn join(view: &View<'_>, args: &Args, at: usize, how: Join, name: &str) -> Resul
                 for (member, score) in source.members() {
                     let score = first_met(score * weight);
                     let score = result.score(&member).map_or(score, |before| combine(before, score));
-                    result.set(&member, score, hashing);
+                    result.add(&member, score, hashing);
                 }
             }
         }
@@ -157,7 +155,7 @@ fn join(view: &View<'_>, args: &Args, at: usize, how: Join, name: &str) -> Resul
                     Diff => met.flatten().next().is_none().then_some(score),
                     _ => met.try_fold(first_met(score), |sum, other| Some(combine(sum, other?))),
                 };
-                score.map(|score| result.set(&member, score, hashing));
+                score.map(|score| result.add(&member, score, hashing));
             }
         }
     }
@@ -172,7 +170,7 @@ fn told(view: &View<'_>, args: &Args, how: Join, name: &str) -> Answer {
 fn stored(change: &mut Change<'_>, args: &Args, how: Join, name: &'static str) -> Answer {
     let (result, _) = join(&change.view(), args, 2, how, name)?;
     let len = result.len();
-    change.store(&args[1], result, b'z', name);
+    change.store(&args[1], result.made(), b'z', name);
     Ok(Reply::count(len))
 }
 

@@ -2,7 +2,7 @@
 
 use crate::args::Args;
 use crate::command::{Command, Keys, ONE_KEY, category, flag};
-use crate::db::zset::Zset;
+use crate::db::zset::{MOST_PACKED, Zset};
 use crate::db::{Change, View};
 use crate::family::lists;
 use crate::family::parse;
@@ -186,7 +186,12 @@ fn zrangestore(change: &mut Change<'_>, args: &Args) -> Answer {
     let wanted = wanted(args, 3, None, false, true)?;
     let (mut result, hashing) = (Zset::default(), change.db.hashing);
     if let Some(zset) = change.get::<Zset>(&args[2])? {
-        wanted.of(zset).into_iter().for_each(|(member, score)| _ = result.set(member, score, hashing));
+        let found = wanted.of(zset);
+        // As in Redis, a large result is large from the start, so that its zeros keep their signs.
+        if found.len() > MOST_PACKED {
+            result.unpack(hashing);
+        }
+        found.into_iter().for_each(|(member, score)| _ = result.set(member, score, hashing));
     }
     let len = result.len();
     change.store(&args[1], result, b'z', "zrangestore");

@@ -197,11 +197,11 @@ fn zset<R: Read>(input: &mut Input<'_, R>, binary: bool) -> Result<Zset, Error> 
     for _ in 0..input.length()? {
         let member = input.string()?;
         let score = if binary { f64::from_le_bytes(input.array()?) } else { written_score(input)? };
-        if score.is_nan() || zset.set(&member, score, input.hashing).is_some() {
+        if score.is_nan() || zset.add(&member, score, input.hashing).is_some() {
             return Err(input.damaged());
         }
     }
-    Ok(zset)
+    Ok(zset.made())
 }
 
 /// Reads a score as decimal digits, preceded by their number in one byte.

@@ -26,7 +26,8 @@ use super::budget::Budget;
 use super::state::{Raised, text_of};
 use super::{bits, convert, json, packs, strings, structs, table};
 use crate::db::Random;
-use crate::reply::Fault;
+use crate::family::parse;
+use crate::reply::{Fault, without_breaks};
 
 /// The most bytes of memory that one script may use.
 pub const MEMORY: usize = 128 << 20;
@@ -298,9 +299,12 @@ fn of_replication(lua: &Lua, redis: &Table) -> Result<()> {
 
 /// Returns an error's text with an error code before it. If the text has several words, the first word is the code.
 fn coded(bytes: &[u8]) -> Vec<u8> {
-    // As in C, the text ends at the first zero byte.
-    let bytes = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    let bytes = parse::before_zero(bytes);
+    // Redis removes line breaks at both ends.
     let text = bytes.strip_prefix(b"-").unwrap_or(bytes);
+    let is_break = |byte: &u8| matches!(byte, b'\r' | b'\n');
+    let start = text.iter().take_while(|byte| is_break(byte)).count();
+    let text = without_breaks(&text[start..]);
     if text.contains(&b' ') { text.to_vec() } else { [b"ERR ", text].concat() }
 }
 

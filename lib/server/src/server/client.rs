@@ -91,7 +91,8 @@ pub struct Client {
     pub mute: Mute,
     /// Whether commands of a transaction are being carried out.
     pub in_transaction: bool,
-    /// The time of the last request, in milliseconds since 1970.
+    /// The time at which bytes were last received or sent, in milliseconds since 1970. A client that sends a long request,
+    /// or receives a long answer, is not idle.
     pub last: u64,
     /// The last command.
     pub command: Option<&'static Command>,
@@ -205,6 +206,7 @@ impl Client {
                     return false;
                 }
                 Ok(Got::Bytes(count, more)) => {
+                    self.last = super::now();
                     self.readable = more || self.closed;
                     // Parsed bytes are removed if they are at least half of the buffer. So at most as many bytes are
                     // moved as are removed.
@@ -323,7 +325,10 @@ impl Client {
         while self.sent < self.output.len() && !self.dead {
             match self.wire.write(&self.output[self.sent..]) {
                 Ok(0) => self.dead = true,
-                Ok(count) => self.sent += count,
+                Ok(count) => {
+                    self.sent += count;
+                    self.last = super::now();
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if self.sent * 2 >= self.output.len() {

@@ -19,7 +19,7 @@ use crate::reply::{Fault, Protocol, Reply, fault};
 /// different moments.
 #[derive(Default)]
 pub struct Shown {
-    /// The time of the last request, in milliseconds since 1970.
+    /// The time at which bytes were last received or sent, in milliseconds since 1970.
     last: AtomicU64,
     /// The number of the last command plus one; 0 if there was none.
     command: AtomicUsize,

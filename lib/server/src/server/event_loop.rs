@@ -319,6 +319,7 @@ impl Loop {
                     if let Some(until) = until {
                         self.deadlines.remove(&(until, owner.slot));
                     }
+                    self.end_keeping(owner.slot);
                     self.wake(owner.slot);
                 }
                 Letter::Access => self.look_again(),
@@ -417,11 +418,17 @@ impl Loop {
                 }
             }
         }
-        if let Some(client) = &mut self.clients[owner.slot] {
-            self.shared.end_keeping(client);
-        }
+        self.end_keeping(owner.slot);
         if stopped {
             self.wake(owner.slot);
+        }
+    }
+
+    /// Ends the keeping of letters to the cache of the client in a slot, if all of its operations are answered. Must be
+    /// called after each answer that no request precedes: the client may send no further request for a long time.
+    fn end_keeping(&mut self, slot: usize) {
+        if let Some(client) = &mut self.clients[slot] {
+            self.shared.end_keeping(client);
         }
     }
 
@@ -447,6 +454,7 @@ impl Loop {
             {
                 client.answer(&nothing);
             }
+            self.end_keeping(slot);
             self.wake(slot);
         }
         if self.idle <= now {
@@ -468,7 +476,7 @@ impl Loop {
         }
     }
 
-    /// Ends the clients that have sent no request for `timeout` seconds. As in Redis, clients that wait for something are
+    /// Ends the clients that have neither sent nor received anything for `timeout` seconds. As in Redis, clients that wait for something are
     /// not idle: for an answer, a message or the requests of others.
     fn end_idle(&mut self) {
         let Some(seconds) = self.shared.config.get("timeout").parse().ok().filter(|seconds| *seconds > 0) else {
@@ -607,7 +615,6 @@ impl Loop {
         }
         client.session.no_room = self.shared.room.is_full();
         let moment = Moment { now: now(), seed: self.random.draw(), wishes: self.shared.shown_wishes() };
-        client.last = moment.now;
         self.shared.show(client, &args);
         let step = match client.session.accept(args, moment) {
             // Only the database knows whether the function changes anything.

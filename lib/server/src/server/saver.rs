@@ -132,7 +132,9 @@ impl Shared {
     pub fn end_snapshots(&self) -> Result<(), String> {
         let Some(snapshots) = self.store.snapshots() else { return Ok(()) };
         snapshots.cancel(true);
-        if let Some(thread) = lock(&self.saver).thread.take() {
+        // A statement of its own: the thread locks the saver before it ends, so the lock is free while this function waits.
+        let thread = lock(&self.saver).thread.take();
+        if let Some(thread) = thread {
             let _ = thread.join();
         }
         snapshots.cancel(false);

@@ -1,6 +1,7 @@
 //! The same random commands are sent to this database and to `redis-server`. All answers must be equal, including errors.
 //!
-//! If redis-server is not installed, the commands and answers recorded in `recorded.bin` are replayed. Variables:
+//! If redis-server is not installed, the commands and answers recorded in `recorded.bin` are replayed, and a line on the
+//! standard error says so. Variables:
 //! - `ARCHIPELAGO_RECORD=1` records them again.
 //! - `ARCHIPELAGO_DIFFERENTIAL=100000` sends this number of commands of each family, for a long run.
 //! - `ARCHIPELAGO_SEED` sets the first seed.
@@ -18,11 +19,12 @@ mod theirs;
 use std::env;
 use std::fs;
 use std::path::Path;
+use std::process;
 
 use generate::{FAMILIES, Generator};
 use judge::{Judge, equal};
 use ours::Ours;
-use theirs::Theirs;
+use theirs::{Answer, Theirs};
 
 fn number(name: &str) -> Option<u64> {
     env::var(name).ok()?.parse().ok()
@@ -34,8 +36,7 @@ fn recorded() -> std::path::PathBuf {
 
 #[test]
 fn random_commands_of_every_family_are_answered_as_redis_answers_them() {
-    let Some(mut theirs) = Theirs::start() else {
-        println!("!!! redis-server is not installed: recorded answers are compared !!!");
+    let Some(mut theirs) = Theirs::start_or("recorded answers are compared") else {
         return replay(&fs::read(recorded()).expect("there are recorded answers"));
     };
     let record = env::var_os("ARCHIPELAGO_RECORD").is_some();
@@ -60,6 +61,44 @@ fn random_commands_of_every_family_are_answered_as_redis_answers_them() {
 #[test]
 fn recorded_answers_are_given_again() {
     replay(&fs::read(recorded()).expect("there are recorded answers"));
+}
+
+/// The list that the documentation of what is left out is made from. `ARCHIPELAGO_RECORD=1` writes it.
+#[test]
+fn the_list_of_redis_commands_is_that_of_the_server() {
+    let Some(mut theirs) = Theirs::start_or("the list of its commands is not compared") else {
+        return;
+    };
+    let Answer::Array(names) = theirs.ask(&[b"command".to_vec(), b"list".to_vec()]) else { panic!("it is a list") };
+    let name = |answer: &Answer| match answer {
+        Answer::Bulk(name) => String::from_utf8(name.clone()).expect("names are ASCII"),
+        other => panic!("{other:?} is no name"),
+    };
+    let mut names: Vec<String> = names.iter().map(name).collect();
+    names.sort_unstable();
+    let list = names.join("\n") + "\n";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/redis-commands.txt");
+    if env::var_os("ARCHIPELAGO_RECORD").is_some() {
+        fs::write(&path, &list).expect("it can be written");
+    }
+    assert_eq!(fs::read_to_string(path).expect("there is a list"), list);
+}
+
+/// A run without redis-server passes and compares less, so it must say so to all.
+#[test]
+fn without_redis_server_each_test_is_loud() {
+    for test in [
+        "random_commands_of_every_family_are_answered_as_redis_answers_them",
+        "the_list_of_redis_commands_is_that_of_the_server",
+        "files::what_redis_saves_is_read",
+        "files::redis_reads_what_is_written",
+        "files::libraries_go_from_one_to_the_other_and_back",
+    ] {
+        let mut child = process::Command::new(env::current_exe().unwrap());
+        let done = child.args(["--exact", test]).env("PATH", "").output().unwrap();
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success() && said.contains("\n!!! redis-server 7.0 is not installed: "), "{test}: {said}");
+    }
 }
 
 fn replay(record: &[u8]) {

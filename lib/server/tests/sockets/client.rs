@@ -44,6 +44,16 @@ impl Client {
         self.stream.write_all(bytes)
     }
 
+    /// Ends the direction from this client to the server.
+    pub fn end_requests(&mut self) {
+        self.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    }
+
+    /// Ends the connection as the system of a machine does that knows nothing of the connection any more: with a reset.
+    pub fn vanish(self) {
+        socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).unwrap();
+    }
+
     /// Sends as many bytes as possible without blocking. Returns their number.
     pub fn stuff(&mut self, bytes: &[u8]) -> usize {
         self.stream.set_nonblocking(true).unwrap();

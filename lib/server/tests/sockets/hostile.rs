@@ -1,7 +1,8 @@
 //! Hostile clients, and other clients beside them.
 
 use crate::client::{Client, request, server, started};
-use archipelago_server::server::Settings;
+use archipelago_server::config::Appendonly;
+use archipelago_server::server::{Server, Settings};
 use std::io::Write;
 use std::net::TcpStream;
 use std::process::Command;
@@ -21,7 +22,11 @@ fn alone(name: &str) -> bool {
         return true;
     }
     let mut own = Command::new(std::env::current_exe().unwrap());
-    let done = own.args(["--exact", name, "--nocapture"]).env(ALONE, "1").output().unwrap();
+    own.args(["--exact", name, "--nocapture"]).env(ALONE, "1");
+    // The GNU C library keeps up to 64 MiB of freed memory for each thread, unless a threshold is set: then it returns
+    // all blocks above the threshold to the system at once.
+    own.env("MALLOC_MMAP_THRESHOLD_", "131072");
+    let done = own.output().unwrap();
     let [said, told] = [&done.stdout, &done.stderr].map(|bytes| String::from_utf8_lossy(bytes));
     assert!(done.status.success() && said.contains("1 passed"), "{said}{told}");
     false
@@ -163,4 +168,106 @@ fn a_password_comes_first() {
     assert!(client.ask("HELLO 3").starts_with("-NOAUTH"));
     assert_eq!(client.ask("AUTH secret"), "+OK");
     assert_eq!(client.ask("SET a 1"), "+OK");
+}
+
+/// Waits until the server has no other clients.
+fn until_alone(server: &Server) {
+    while !Client::new(server.address()).ask("INFO clients").contains("connected_clients:1\r\n") {}
+}
+
+#[test]
+fn a_client_that_has_ended_its_requests_gets_all_answers() {
+    let directory = std::env::temp_dir().join(format!("archipelago-server-halves-{}", std::process::id()));
+    for appendonly in [Appendonly::No, Appendonly::Always] {
+        let server = started(Settings { loops: 2, appendonly, directory: directory.clone(), ..Settings::default() });
+        let mut client = Client::new(server.address());
+        let value = "v".repeat(10_000);
+        let mut requests = request(&["SET", "big", &value]);
+        for line in ["MULTI", "INCR n", "EXEC", "WATCH n", "EVAL return{1,2} 0"] {
+            requests.extend(request(&line.split(' ').collect::<Vec<_>>()));
+        }
+        // More than the buffers of both sockets hold, so the end of the requests is there long before the answers are.
+        requests.extend(request(&["GET", "big"]).repeat(2_000));
+        requests.extend([request(&["INCR", "n"]), b"*2\r\n$3\r\nGET\r\n$5\r\nab".to_vec()].concat());
+        client.send(&requests).unwrap();
+        client.end_requests();
+        for expected in ["+OK", "+OK", "+QUEUED", ":1", "+OK", ":1 :2"] {
+            assert_eq!(client.answer().unwrap(), expected);
+        }
+        (0..2_000).for_each(|_| assert!(client.answer().unwrap() == value));
+        assert_eq!(client.answer().unwrap(), ":2");
+        assert!(client.answer().is_err(), "the other direction is ended, too");
+        // As in Redis, such a client does not wait for a key.
+        let mut waiting = Client::new(server.address());
+        waiting.send(&request(&["BLPOP", "list", "0"])).unwrap();
+        waiting.end_requests();
+        assert!(waiting.answer().is_err());
+        until_alone(&server);
+        let mut other = Client::new(server.address());
+        assert_eq!([other.ask("RPUSH list a"), other.ask("LLEN list")], [":1", ":1"]);
+        server.stop().unwrap();
+    }
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+/// The bytes of a request that is not finished.
+const UNFINISHED: usize = 8 << 20;
+
+/// Returns clients that make the server hold something: half of a request, more answers than they read, a transaction,
+/// or a place in the queue of a key.
+fn burdens(server: &Server) -> Vec<Client> {
+    let mut clients: Vec<Client> = (0..4).map(|_| Client::new(server.address())).collect();
+    clients[0].send(format!("*2\r\n$3\r\nGET\r\n${}\r\n", 2 * UNFINISHED).as_bytes()).unwrap();
+    clients[0].send(&vec![b'x'; UNFINISHED]).unwrap();
+    clients[1].send(&request(&["GET", "big"]).repeat(200)).unwrap();
+    assert_eq!(clients[2].ask("MULTI"), "+OK");
+    assert_eq!(clients[2].call(&["SET", "never", &"x".repeat(UNFINISHED)]).unwrap(), "+QUEUED");
+    clients[3].send(&request(&["BLPOP", "list", "1000000"])).unwrap();
+    clients
+}
+
+#[test]
+fn a_client_that_vanishes_leaves_nothing() {
+    if !alone("hostile::a_client_that_vanishes_leaves_nothing") {
+        return;
+    }
+    let server = server(2);
+    Client::new(server.address()).call(&["SET", "big", &"v".repeat(100_000)]).unwrap();
+    until_alone(&server);
+    let before = resident();
+    for round in 0..16 {
+        burdens(&server).into_iter().for_each(Client::vanish);
+        until_alone(&server);
+        // All rounds together are above 256 MiB.
+        assert!(resident() < before + (64 << 20), "{round}: memory grew from {before} to {}", resident());
+    }
+    let mut other = Client::new(server.address());
+    assert!(other.ask("INFO clients").contains("blocked_clients:0\r\n"));
+    assert_eq!([other.ask("RPUSH list a"), other.ask("LLEN list"), other.ask("EXISTS never")], [":1", ":1", ":0"]);
+}
+
+#[test]
+fn a_client_that_does_nothing_for_ever_is_ended_if_there_is_a_timeout() {
+    if !alone("hostile::a_client_that_does_nothing_for_ever_is_ended_if_there_is_a_timeout") {
+        return;
+    }
+    let server = server(2);
+    let mut other = Client::new(server.address());
+    other.call(&["SET", "big", &"v".repeat(100_000)]).unwrap();
+    let before = resident();
+    let mut silent: Vec<Vec<Client>> = (0..8).map(|_| burdens(&server)).collect();
+    assert_eq!(other.ask("CONFIG SET timeout 1"), "+OK");
+    drop(other);
+    // As in Redis, the clients that wait for a key wait on, and are not idle.
+    while !Client::new(server.address()).ask("INFO clients").contains("connected_clients:9\r\n") {}
+    assert!(resident() < before + (64 << 20), "memory grew from {before} to {}", resident());
+    for clients in &mut silent {
+        let mut waiting = clients.pop().unwrap();
+        assert_eq!(Client::new(server.address()).ask("RPUSH list a"), ":1");
+        assert_eq!(waiting.answer().unwrap(), "list a");
+    }
+    until_alone(&server);
+    for client in silent.iter_mut().flatten() {
+        while client.answer().is_ok() {}
+    }
 }

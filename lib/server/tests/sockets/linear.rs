@@ -9,7 +9,7 @@ use archipelago_server::db::Random;
 use std::collections::BTreeMap;
 use std::thread;
 
-fn history(settings: Settings, operations: usize) {
+pub fn history(settings: Settings, operations: usize) {
     let server = started(settings);
     let recorder = Recorder::new();
     thread::scope(|scope| {

@@ -8,6 +8,7 @@ mod hostile;
 mod hyperloglogs;
 mod linear;
 mod long;
+mod nodes;
 mod protocol;
 mod room;
 mod scripts;

@@ -93,6 +93,16 @@ fn a_malformed_request_is_told_behind_the_answers_before_it() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+/// The answer is that of Redis, where a text in an error is one of C.
+#[test]
+fn a_text_in_an_error_ends_at_a_zero_byte() {
+    let server = started(Settings::default());
+    let mut client = Client::new(server.address());
+    let told = client.call(&["foo\0bar", "a\0b", "", "\0", "c"]).unwrap();
+    assert_eq!(told, "-ERR unknown command 'foo', with args beginning with: 'a' '' '' 'c'");
+    server.stop().unwrap();
+}
+
 /// A page in a browser may make the browser send arbitrary bytes to this machine. The browser's own lines come first.
 #[test]
 fn a_browser_is_not_listened_to() {

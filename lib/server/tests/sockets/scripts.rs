@@ -1,6 +1,6 @@
 //! Scripts: two replicas agree, and a log restores their effects.
 
-use crate::client::{Client, started};
+use crate::client::{Client, server, started};
 use crate::durable;
 use archipelago_journal::{Disk, Fault, Simulated};
 use archipelago_server::config::{Appendonly, Settings};
@@ -270,4 +270,18 @@ fn a_script_may_ask_what_its_user_may_do() {
     let denied = client.call(&["EVAL", "return redis.call('publish', 'other', 'x')", "0"]).unwrap();
     assert!(denied.contains("can't publish to the channel"), "{denied}");
     server.stop().unwrap();
+}
+
+/// Lua 5.1's `pcall` puts its own result beside those of the function within the reserve of its stack.
+#[test]
+fn protected_calls_may_return_much() {
+    let server = server(1);
+    let mut client = Client::new(server.address());
+    for (body, answer) in [
+        ("return select('#', pcall(unpack, {}, 1, 100))", ":101"),
+        ("local function f() return pcall(f) end f() return 1", ":1"),
+        ("local function f() return xpcall(f, f) end f() return 1", ":1"),
+    ] {
+        assert_eq!(client.call(&["EVAL", body, "0"]).unwrap(), answer, "{body}");
+    }
 }

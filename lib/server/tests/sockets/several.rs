@@ -205,7 +205,7 @@ fn judge(initial: State, past: Past, last: State, stamps: &Recorder<(), ()>) {
     why.unwrap().assert_ok();
 }
 
-fn undisturbed(settings: Settings, turns: u64) {
+pub fn undisturbed(settings: Settings, turns: u64) {
     let server = started(settings);
     let stamps = Recorder::new();
     let mut looker = Client::new(server.address());

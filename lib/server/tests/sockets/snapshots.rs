@@ -361,6 +361,25 @@ fn an_end_saves_if_it_is_asked_to() {
     }
 }
 
+/// The end waits for the snapshot's thread, which has steps left after the snapshot was cancelled.
+#[test]
+fn an_end_may_come_while_a_snapshot_is_made() {
+    for appendonly in [Appendonly::No, Appendonly::Always] {
+        let disk = Simulated::new();
+        disk.create_directory(Path::new("/data")).unwrap();
+        let server = Server::start_on(&settings(appendonly), Arc::new(disk.clone())).unwrap();
+        let mut client = Client::new(server.address());
+        let value = "x".repeat(8_000_000);
+        for key in ["a", "b", "c"] {
+            assert_eq!(client.call(&["SET", key, &value]).unwrap(), "+OK");
+        }
+        assert!(client.ask("BGSAVE").starts_with('+'));
+        let (ended, end) = std::sync::mpsc::channel();
+        std::thread::spawn(move || ended.send(server.stop()));
+        end.recv_timeout(Duration::from_secs(300)).expect("the server ends").unwrap();
+    }
+}
+
 #[test]
 fn a_log_that_outgrows_the_data_begins_anew() {
     let disk = Simulated::new();

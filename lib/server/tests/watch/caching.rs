@@ -274,3 +274,24 @@ fn a_transaction_behind_a_change_is_told_of_the_next_one() {
         }
     });
 }
+
+/// The answer to a wait that ends without an element comes from no operation of the log. From then on, each message is
+/// sent once.
+#[test]
+fn the_end_of_a_wait_without_an_element_ends_the_repetition() {
+    let server = server(2);
+    let mut client = tracking(server.address(), "");
+    let mut other = Client::new(server.address());
+    let id = client.ask("CLIENT ID")[1..].to_owned();
+    for (round, unblocks) in [false, true].into_iter().enumerate() {
+        let wait = if unblocks { "0" } else { "20" };
+        client.send(&crate::client::request(&["XREAD", "BLOCK", wait, "STREAMS", "x", "$"])).unwrap();
+        while unblocks && other.ask(&format!("CLIENT UNBLOCK {id}")) != ":1" {}
+        assert_eq!(client.answer().unwrap(), "_");
+        // The key was read, so its change is reported.
+        other.ask(&format!("XADD x {}-1 f v", 1 + round));
+        assert_eq!(client.answer().unwrap(), "invalidate x");
+        // A repeated message would follow the answer to the next request.
+        assert_eq!([client.ask("PING"), client.ask("PING")], ["+PONG", "+PONG"], "unblocked: {unblocks}");
+    }
+}

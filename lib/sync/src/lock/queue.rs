@@ -5,15 +5,6 @@
 //! stack. So there is no pool, no allocation and no thread-local, and a guard may be sent to another thread. The thread
 //! that gets the lock copies the node's link to its successor into the lock.
 //!
-//! | `tail` | meaning |
-//! |---|---|
-//! | null | free |
-//! | `HELD` | held, no thread waits |
-//! | a waiter | held (or about to be), and this is the last waiter |
-//!
-//! `first` is the holder's link to the first waiter. It is null if there is no waiter, or if the first waiter has not
-//! linked itself yet.
-//!
 //! # Invariants
 //! - `first` is null when the lock is free, and when a waiter is granted the lock. It is written by the waiter that
 //!   found `HELD` in `tail`, and by the holder.
@@ -51,7 +42,14 @@ impl Waiter {
 /// The queue. See the module's text.
 #[derive(Debug)]
 pub(super) struct Queue {
+    /// | value | meaning |
+    /// |---|---|
+    /// | null | free |
+    /// | [`HELD`] | held, no thread waits |
+    /// | a waiter | held (or about to be), and this is the last waiter |
     tail: AtomicPtr<Waiter>,
+    /// The holder's link to the first waiter. It is null if there is no waiter, or if the first waiter has not linked
+    /// itself yet.
     first: AtomicPtr<Waiter>,
 }
 

@@ -5,12 +5,6 @@
 //! that arrives while the bit is clear may take the lock ahead of the queue (*stealing*), so the lock is not idle while
 //! the next waiter is preempted. Stealing and parking make the lock suitable for more threads than cores.
 //!
-//! | bits of `state` | meaning |
-//! |---|---|
-//! | 0 `LOCKED` | held |
-//! | 1 `RESERVED` | no thread but the first waiter may take the lock: stealing is over |
-//! | others | address of the first waiter if it sleeps, so that the unlock wakes it; otherwise null |
-//!
 //! Differences from the paper: only the first waiter shuffles, while it has nothing else to do, so at most one thread
 //! changes links. The first waiter's address is stored in the lock word, so a sleeper is woken only by the unlock,
 //! outside the critical section. Stealing ends after the first waiter was woken in vain, not when a queue forms.
@@ -78,7 +72,13 @@ const FIRST: u32 = 2;
 /// ```
 #[derive(Debug)]
 pub struct RawShfl {
+    /// | bits | meaning |
+    /// |---|---|
+    /// | 0, `LOCKED` | held |
+    /// | 1, `RESERVED` | no thread but the first waiter may take the lock: stealing is over |
+    /// | others | address of the first waiter if it sleeps, so that the unlock wakes it; otherwise null |
     state: AtomicPtr<Waiter>,
+    /// The last waiter, or null.
     tail: AtomicPtr<Waiter>,
 }
 

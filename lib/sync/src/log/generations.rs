@@ -4,11 +4,6 @@
 //! The log continues after a *mark* in the next generation's segment, which has twice or half the size. A slot is used
 //! again after its segment was freed. So the log may grow and shrink any number of times.
 //!
-//! | field of a slot | value while the slot is unused | written by |
-//! |---|---|---|
-//! | `base` | `u64::MAX` | the thread that changes the segment, when it has reserved the mark; the recycler, before it frees the segment |
-//! | `segment` | null: it marks the slot as free | the same threads |
-//!
 //! # Memory
 //! A segment is kept until all replicas have replayed it. A replica that stops keeps alive the segment in which its
 //! cursor is, and all later segments. Each of these is twice as long as the one before it, with at most one exception,
@@ -38,12 +33,14 @@ pub(super) fn after(generation: usize) -> usize {
     (generation + 1) % GENERATIONS
 }
 
-/// A stretch of the log that is stored in one segment.
+/// A stretch of the log that is stored in one segment, or an unused slot. The fields are written by the thread that
+/// changes the segment, when it has reserved the mark, and by the recycler, before it frees the segment.
 struct Generation<Op> {
-    /// Index of the generation's first entry.
+    /// Index of the generation's first entry; `u64::MAX` while the slot is unused.
     base: AtomicU64,
     /// The segment's capacity is 2 to the power of `bits`.
     bits: AtomicU32,
+    /// Null while the slot is unused: this marks the slot as free.
     segment: AtomicPtr<Segment<Op>>,
 }
 

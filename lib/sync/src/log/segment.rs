@@ -2,13 +2,7 @@
 //!
 //! # The state word
 //! Bit 0 is the paper's alternating bit. In the first pass over the array, an entry is filled when the bit is 1; in the
-//! second pass, when it is 0; and so on. So no thread has to clear the entries when the log wraps around. Bits 1 and 2
-//! say what the entry was filled with.
-//!
-//! | pass | empty | filled |
-//! |---|---|---|
-//! | 0, 2, 4, … | bit 0 is 0 | bit 0 is 1 |
-//! | 1, 3, 5, … | bit 0 is 1 | bit 0 is 0 |
+//! second pass, when it is 0; and so on. So no thread has to clear the entries when the log wraps around.
 //!
 //! A reader cannot confuse the value of two passes ago with the value of the current pass. Its replica replayed this
 //! entry in the pass between the two, so the reader has seen that pass's value. Later loads of the same atomic never
@@ -54,6 +48,10 @@ impl Content {
 /// One entry of the log. `operation` is initialized if the state says "filled with an operation" for the current pass,
 /// until the operation is dropped.
 pub(super) struct Entry<Op> {
+    /// | bits | in passes 0, 2, 4, … | in passes 1, 3, 5, … |
+    /// |---|---|---|
+    /// | 0 | 0: empty; 1: filled | 1: empty; 0: filled |
+    /// | 1, 2 | of a filled entry: its [`Content`] | the same |
     state: AtomicU8,
     operation: RaceCell<MaybeUninit<Op>>,
 }

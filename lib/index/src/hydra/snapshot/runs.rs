@@ -3,11 +3,12 @@
 //!
 //! A [`Run`] is a part of an array that all runs share. Each run has a kind, which suits the distribution of its words:
 //!
-//! | kind | condition | search |
-//! |---|---|---|
-//! | short | up to 16 words | compares the key with all words |
-//! | radix | at most 1 % of the words are in crowded buckets (of more than 16 words) | `(key - first) >> shift` is the index in a table of positions of the run; the key is compared with the few words of that bucket |
-//! | tree | otherwise | static search tree (S+tree): every level contains each eighth word of the level below. So a node is one cache line of eight words, and a child's number is a count |
+//! - *Short*, if the run has up to 16 words: a search compares the key with all words.
+//! - *Radix*, if at most 1 % of the words are in crowded buckets (of more than 16 words): `(key - first) >> shift` is
+//!   the index of the key's bucket in a table of positions of the run. A search compares the key with the few words of
+//!   this bucket.
+//! - *Tree*, otherwise: a static search tree (S+tree), in which every level contains each eighth word of the level
+//!   below. So a node is one cache line of eight words, and a child's number is a count.
 //!
 //! The paper's search layer is an adaptive radix tree that is updated in place. This one is never updated: a sequential
 //! merge builds it anew. It needs no locks, no versions and no pointers, and a search reads few cache lines.

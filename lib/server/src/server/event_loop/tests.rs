@@ -202,3 +202,22 @@ fn idle_clients_are_ended_and_silent_connections_are_probed() {
     own.active.clear();
     assert!(own.patience().unwrap() > Duration::from_millis(100));
 }
+
+/// A long request and a long answer may take longer than `timeout`.
+#[test]
+fn a_client_that_sends_or_receives_a_part_is_not_idle() {
+    let (mut own, owner, mut other) = with_a_client();
+    own.shared.config.set("timeout", "5").unwrap();
+    let mut is_ended = |sent: &[u8], output: usize| {
+        io::Write::write_all(&mut other, sent).unwrap();
+        let client = own.client(owner).unwrap();
+        client.output.extend(vec![0; output]);
+        (client.last, client.readable) = (now() - 10_000, true);
+        own.wake(owner.slot);
+        own.round();
+        own.end_idle();
+        own.client(owner).unwrap().dead
+    };
+    assert!(!is_ended(b"*2\r\n$3\r\nGET\r\n", 0) && !is_ended(b"$5\r\nab", 0) && !is_ended(b"", 1));
+    assert!(is_ended(b"", 0));
+}
