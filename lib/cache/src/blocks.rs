@@ -147,9 +147,7 @@ mod tests {
 /// Under Miri, caches keep no blocks.
 #[cfg(all(test, not(any(loom, archipelago_sim, miri))))]
 mod bags {
-    use crate::cause::Cause;
     use crate::config::Config;
-    use crate::entry::{Entry, Times};
     use crate::inner::Inner;
     use crate::policy::S3Fifo;
     use foldhash::quality::FixedState;
@@ -162,23 +160,22 @@ mod bags {
     fn what_waits_and_what_is_kept_are_a_bag() {
         let weigher = Box::new(|_: &u64, _: &Value| 1);
         let (listener, live, idle) = (None, None, None);
-        let config =
-            Config { capacity: 500, waiting: 512, weigher, extension: 0, listener, live, idle, record_hits: false };
+        let config = Config {
+            capacity: 500,
+            waiting: 512,
+            own_unit: false,
+            weigher,
+            extension: 0,
+            listener,
+            live,
+            idle,
+            record_hits: false,
+        };
         let inner = Small::new(config, 1, FixedState::default());
         let most = inner.blocks.most;
         let open = || inner.domain().stats().pending_bytes - inner.domain().sealed_bytes();
-        let insert = |key: u64| {
-            let (guard, has_room) = inner.begin();
-            let block = inner.blocks.take(false);
-            let entry = Entry::within(block, key, [0; 1_000], inner.hash(&key), 1, Times::ENDLESS);
-            assert!(inner.insert(&guard, has_room, entry));
-        };
-        let remove = |key: u64| {
-            let (guard, _) = inner.begin();
-            let hash = inner.hash(&key);
-            let found = inner.shard(hash).table().find(&guard, hash, |other| *other == key);
-            found.is_some_and(|entry| inner.remove(&guard, entry, Cause::Removed))
-        };
+        let insert = |key: u64| assert!(inner.insert(inner.prepare(key, [0; 1_000], None)));
+        let remove = |key: u64| inner.remove(inner.hash(&key), |other| *other == key);
         for key in 0..2_000 {
             insert(key);
             assert!(open() + inner.blocks.kept() <= most, "{} and {}", open(), inner.blocks.kept());

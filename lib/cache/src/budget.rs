@@ -2,7 +2,10 @@
 //! *pool*.
 //!
 //! A shard that needs room takes a piece of the pool, and evicts entries of its own if the pool has too little. So in a
-//! full cache no two shards write a common cache line, and the bound holds at every moment.
+//! full cache no two shards write a common cache line, and the bound holds at every moment. If an entry needs more than
+//! the shard's lease, the other shards give up a part of theirs. A shard returns lease to the pool that exceeds both its
+//! use and an equal share of the capacity. Otherwise the room of a large entry would be lost to the other shards when
+//! the entry has left.
 //!
 //! # Invariant
 //! The pool and all leases add up to the capacity plus the *debt*: the room that resizes to smaller capacities have yet
@@ -30,12 +33,14 @@ pub(crate) struct Budget {
     pool: AtomicUsize,
     /// The debt. The capacity changes under this lock.
     debt: Mutex<usize>,
+    /// The number of shards, a power of two.
     shards: usize,
 }
 
 // All accesses are relaxed, since the numbers publish no data; the shards' locks publish the entries.
 impl Budget {
     pub fn new(capacity: usize, shards: usize) -> Self {
+        debug_assert!(shards.is_power_of_two());
         Self { capacity: AtomicUsize::new(capacity), pool: AtomicUsize::new(capacity), debt: Mutex::new(0), shards }
     }
 
@@ -48,10 +53,21 @@ impl Budget {
         self.pool.load(Relaxed)
     }
 
+    /// Returns a shard's equal share of the capacity.
+    pub fn share(&self) -> usize {
+        // The number of shards is a power of two, and each insertion calls this: a shift is cheaper than a division.
+        self.capacity() >> self.shards.ilog2()
+    }
+
+    /// Returns the least amount that a shard takes from a pool that has it.
+    pub fn piece(&self) -> usize {
+        self.share() / PIECES
+    }
+
     /// Takes at least `need` from the pool, or a whole piece if a piece is larger and the pool has it. Returns the
     /// amount taken: 0 if the pool has less than `need`.
     pub fn take(&self, need: usize) -> usize {
-        let wanted = need.max(self.capacity() / (self.shards * PIECES));
+        let wanted = need.max(self.piece());
         let grant = |pool: usize| (pool >= need).then(|| wanted.min(pool));
         let before = self.pool.fetch_update(Relaxed, Relaxed, |pool| grant(pool).map(|granted| pool - granted));
         before.ok().and_then(grant).unwrap_or(0)

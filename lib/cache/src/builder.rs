@@ -10,7 +10,7 @@ use archipelago_platform::time::Duration;
 
 use crate::cache::Cache;
 use crate::cause::Cause;
-use crate::clock::ticks;
+use crate::clock::Idle;
 use crate::config::{Config, Listener, Weigher};
 use crate::entry::Block;
 use crate::heap::Heap;
@@ -23,10 +23,20 @@ const BESIDE: usize = 56;
 const LEAST_ENTRIES: usize = 64;
 const LEAST_BYTES: usize = 256 << 10;
 /// How much weight of removed entries may wait for readers, in addition to a hundredth of the capacity: enough for some
-/// bags (lists of retired entries) of each of a few threads.
+/// bags (lists of retired entries) of each of a few threads. A cache with a weigher has the second limit in its own unit,
+/// and at most a part of the capacity (see [`Config::most_waiting`]).
 const WAITING_ENTRIES: usize = 512;
 const WAITING_BYTES: usize = 64 << 10;
 const MOST_SHARDS: usize = 256;
+
+/// The limits of a cache, in its unit of weight. The last two are those of [`Config`].
+struct Limits {
+    capacity: usize,
+    /// The least capacity of a shard.
+    least: usize,
+    waiting: usize,
+    own_unit: bool,
+}
 
 impl<K, V> Cache<K, V>
 where
@@ -112,6 +122,12 @@ where
 
     /// Hashes keys by `hasher`. The default has a new random seed for each cache, so that keys chosen by an adversary
     /// do not collide more often than others. It is not a cryptographic hash.
+    ///
+    /// All 64 bits should depend on the key. The cache combines each of the bits 0 to 47 with the bit 16 places above it
+    /// (by exclusive or), and uses 48 bits of the result: the lower ones choose the bucket, the bits 32 to 39 tell
+    /// entries of a bucket apart, and the bits 40 to 47 choose the shard. So with a hasher that returns small numbers
+    /// unchanged, all keys below 2^40 are in one shard: the results are correct, but writers wait for each other, and
+    /// look-ups compare more keys.
     pub fn hasher<T: BuildHasher>(self, hasher: T) -> Builder<K, V, P, T> {
         self.with(PhantomData::<P>, |_| hasher)
     }
@@ -121,23 +137,30 @@ where
         Builder { listener, live, idle, record_hits, shards, hasher: hasher(old), policy }
     }
 
-    /// Sets the time between an entry's insertion and its expiry, with a resolution of a millisecond. If the time is
-    /// zero, entries expire at once. [`Cache::insert_for`] sets the time of a single entry.
+    /// Sets the time between an entry's insertion and its expiry. No entry expires earlier, and none lives for more than
+    /// a millisecond longer. If the time is zero, entries expire at once. [`Cache::insert_for`] sets the time of a single
+    /// entry.
     pub fn time_to_live(mut self, time: Duration) -> Self {
         self.live = Some(time);
         self
     }
 
-    /// Sets the time between an entry's insertion or last hit and its expiry. The error is at most a 16th of the time.
+    /// Sets the time between an entry's insertion or last hit and its expiry. No entry expires earlier. An entry may live
+    /// longer by a 16th of the time and two milliseconds, so that most hits need not write. If the time is zero, entries
+    /// expire at once.
     pub fn time_to_idle(mut self, time: Duration) -> Self {
         self.idle = Some(time);
         self
     }
 
-    /// Calls `listener` with each entry that leaves the cache or is refused, in the thread that causes this. No lock is
-    /// held, so the listener may use the cache. Dropping the cache does not call the listener for the remaining
+    /// Calls `listener` once with each entry that leaves the cache or is refused, in the thread that causes this, in the
+    /// order in which the entries left, at the end of the method. No lock is held, and the thread is in no section, so
+    /// the listener may use the cache, and may take its time: other threads' insertions are not refused meanwhile. (An
+    /// entry is freed after the listener returns. If a method removes many entries, those for which the listener has not
+    /// been called count as waiting for a reader.) Dropping the cache does not call the listener for the remaining
     /// entries. A listener that inserts an entry for each evicted one causes the next eviction, and so recurses without
-    /// end. If the listener panics, the cache's method that called it panics, after the method has taken effect.
+    /// end. If the listener panics, it is called with the other entries nevertheless, and then the cache's method
+    /// panics, after it has taken effect.
     pub fn on_leave(mut self, listener: impl Fn(&K, &V, Cause) + Send + Sync + 'static) -> Self {
         self.listener = Some(Box::new(listener));
         self
@@ -167,42 +190,41 @@ where
     {
         let [own, long] = [false, true].map(|long| taken_by(Block::<K, V>::layout(long).0) + BESIDE);
         let weight = move |key: &K, value: &V| own.saturating_add(key.heap_bytes()).saturating_add(value.heap_bytes());
-        self.build(capacity, LEAST_BYTES, WAITING_BYTES, Box::new(weight), long.saturating_sub(own))
+        let limits = Limits { capacity, least: LEAST_BYTES, waiting: WAITING_BYTES, own_unit: false };
+        self.build(limits, Box::new(weight), long.saturating_sub(own))
     }
 
     /// Makes a cache of at most `capacity` entries.
     pub fn entries(self, capacity: usize) -> Cache<K, V, P, S> {
-        self.build(capacity, LEAST_ENTRIES, WAITING_ENTRIES, Box::new(|_, _| 1), 0)
+        let limits = Limits { capacity, least: LEAST_ENTRIES, waiting: WAITING_ENTRIES, own_unit: false };
+        self.build(limits, Box::new(|_, _| 1), 0)
     }
 
     /// Makes a cache whose entries weigh at most `capacity`, by `weigher`; a weight of 0 counts as 1. `weigher` is
-    /// called once for each entry, before its insertion.
+    /// called once for each entry, before its insertion. Removed entries that wait for readers may weigh a quarter of the
+    /// capacity, but at most 65,536 units, in addition to a hundredth of the capacity.
     pub fn weigher(
         self,
         capacity: usize,
         weigher: impl Fn(&K, &V) -> usize + Send + Sync + 'static,
     ) -> Cache<K, V, P, S> {
-        self.build(capacity, LEAST_BYTES, WAITING_BYTES, Box::new(move |key, value| weigher(key, value).max(1)), 0)
+        let limits = Limits { capacity, least: LEAST_BYTES, waiting: WAITING_BYTES, own_unit: true };
+        self.build(limits, Box::new(move |key, value| weigher(key, value).max(1)), 0)
     }
 
-    fn build(
-        self,
-        capacity: usize,
-        least: usize,
-        waiting: usize,
-        weigher: Weigher<K, V>,
-        extension: usize,
-    ) -> Cache<K, V, P, S> {
+    fn build(self, limits: Limits, weigher: Weigher<K, V>, extension: usize) -> Cache<K, V, P, S> {
+        let Limits { capacity, least, waiting, own_unit } = limits;
         let processors = thread::available_parallelism().map_or(1, usize::from);
         let wanted = self.shards.unwrap_or(4 * processors).min(capacity / least).clamp(1, MOST_SHARDS);
         let config = Config {
             capacity,
             waiting,
+            own_unit,
             weigher,
             extension,
             listener: self.listener,
             live: self.live,
-            idle: self.idle.map(ticks),
+            idle: self.idle.map(Idle::new),
             record_hits: self.record_hits,
         };
         Cache::of(Inner::new(config, wanted.next_power_of_two(), self.hasher))

@@ -4,18 +4,18 @@ use core::borrow::Borrow;
 use core::fmt;
 use core::hash::{BuildHasher, Hash};
 use core::mem::needs_drop;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 
 use archipelago_platform::time::Duration;
 use archipelago_sync::rcu::Guard;
 
 use crate::cause::Cause;
-use crate::entry::{Entry, Shared};
+use crate::entry::Entry;
 use crate::inner::{Inner, timed};
 use crate::iter::Iter;
 use crate::makers::Asked;
 use crate::policy::{Policy, S3Fifo};
 use crate::stats::Stats;
-use archipelago_platform::panics::FirstPanic;
 
 /// Entries of at most this many cache lines are not prefetched: the processor fetches a line's neighbour by itself.
 const FEW_LINES: usize = 2;
@@ -41,6 +41,10 @@ pub struct Pinned<'c, K, V, P = S3Fifo, S = foldhash::quality::RandomState> {
     inner: &'c Inner<K, V, P, S>,
     guard: Guard<'c>,
 }
+
+// A panic in users' code leaves the cache consistent. The bounds are those of references to keys, values and the hasher.
+impl<K: RefUnwindSafe, V: RefUnwindSafe, P, S: RefUnwindSafe> UnwindSafe for Cache<K, V, P, S> {}
+impl<K: RefUnwindSafe, V: RefUnwindSafe, P, S: RefUnwindSafe> RefUnwindSafe for Cache<K, V, P, S> {}
 
 impl<K, V, P, S> Cache<K, V, P, S>
 where
@@ -84,7 +88,8 @@ where
         Q: Hash + Eq + ?Sized,
         V: Clone,
     {
-        let (guard, hash) = (self.inner.domain().pin(), self.inner.hash(key));
+        let hash = self.inner.hash(key);
+        let guard = self.inner.domain().pin();
         // A clone reads the whole value. (A value with a destructor probably stores most of its data outside the entry,
         // so its entry is not prefetched.)
         if !needs_drop::<V>() && Entry::<K, V>::LINES > FEW_LINES {
@@ -119,7 +124,8 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let (guard, hash) = (self.inner.domain().pin(), self.inner.hash(key));
+        let hash = self.inner.hash(key);
+        let guard = self.inner.domain().pin();
         let found = self.inner.shard(hash).table().find(&guard, hash, |other| other.borrow() == key);
         found.is_some_and(|entry| !self.inner.is_expired(&guard, entry))
     }
@@ -142,8 +148,8 @@ where
         self.put(key, value, None)
     }
 
-    /// Inserts as [`insert`](Self::insert) does, but the entry expires after `time` at the latest, instead of the cache's time to
-    /// live.
+    /// Inserts as [`insert`](Self::insert) does, but the entry expires when `time` has passed (never earlier, and at most a
+    /// millisecond later), instead of the cache's time to live. The cache's time to idle may end it earlier.
     ///
     /// ```
     /// use archipelago_cache::Cache;
@@ -158,9 +164,7 @@ where
     }
 
     fn put(&self, key: K, value: V, time: Option<Duration>) -> bool {
-        let (guard, has_room) = self.inner.begin();
-        let entry = self.inner.entry(&guard, key, value, time);
-        self.inner.insert(&guard, has_room, entry)
+        self.inner.insert(self.inner.prepare(key, value, time))
     }
 
     /// Returns the value of `key`; if the cache has none, inserts the value that `make` returns. If several threads and
@@ -168,6 +172,12 @@ where
     /// its own `make`. If the cache does not keep the made value (for example, because it weighs more than the capacity), each of
     /// those who have waited calls its own `make`, without another wait. The same may happen to keys that have the same hash. If another thread inserts a value while `make` runs, the inserted value counts as newer than the
     /// made one, and all requests return it.
+    ///
+    /// A removal does not stop a maker: if [`remove`](Self::remove), [`invalidate_if`](Self::invalidate_if) or
+    /// [`clear`](Self::clear) is called while `make` runs, the made value is inserted afterwards, although it may have been made of
+    /// data that the removal was to make invalid. If this matters, insert the new value instead of removing the old one:
+    /// a made value never replaces an inserted one. Or store the version of the data in the value, and remove the key
+    /// again if the version is old.
     ///
     /// # Panics
     /// If `make` panics, in the cases of [`insert`](Self::insert), and if the call would wait for itself. This is the case if it is
@@ -220,7 +230,7 @@ where
         let hash = self.inner.hash(&key);
         let (mut permit, mut made) = (None, false);
         while permit.is_none() && !made {
-            if let Some(value) = self.get(&key) {
+            if let Some(value) = self.requested(&key, hash) {
                 return Ok(value);
             }
             match self.inner.makers.ask(self.inner.shard_index(hash), hash) {
@@ -229,12 +239,25 @@ where
             }
         }
         // Another thread may have made the value since the look-up.
-        if let Some(value) = self.get(&key) {
+        if let Some(value) = self.requested(&key, hash) {
             return Ok(value);
         }
+        self.inner.count(false);
         let value = make(&key)?;
         permit.iter_mut().for_each(|permit| permit.made = true);
         Ok(self.keep_made(key, value))
+    }
+
+    /// Returns the value of a key that is to be made if the cache does not have it. Counts only a hit: a request that looks
+    /// the key up again and again counts as a miss once, when it makes the value.
+    fn requested(&self, key: &K, hash: u64) -> Option<V>
+    where
+        V: Clone,
+    {
+        let guard = self.inner.domain().pin();
+        let found = self.inner.find(&guard, hash, |other| other == key)?;
+        self.inner.count(true);
+        Some(found.value().clone())
     }
 
     /// Inserts a made value, unless another thread has inserted a value since the look-up, which counts as newer.
@@ -243,9 +266,8 @@ where
     where
         V: Clone,
     {
-        let (guard, has_room) = self.inner.begin();
-        let present = self.inner.insert_new(&guard, has_room, self.inner.entry(&guard, key, value.clone(), None));
-        present.map_or(value, |present| present.value().clone())
+        let new = self.inner.prepare(key, value.clone(), None);
+        self.inner.insert_new(new, V::clone).unwrap_or(value)
     }
 
     /// Works as [`get_or_insert_with`](Self::get_or_insert_with) does, for a future. Waiting tasks do not block their threads. If
@@ -297,7 +319,7 @@ where
         let hash = self.inner.hash(&key);
         let (mut permit, mut made) = (None, false);
         while permit.is_none() && !made {
-            if let Some(value) = self.get(&key) {
+            if let Some(value) = self.requested(&key, hash) {
                 return Ok(value);
             }
             match self.inner.makers.ask_later(self.inner.shard_index(hash), hash).await {
@@ -306,15 +328,18 @@ where
             }
         }
         // Another thread may have made the value since the look-up.
-        if let Some(value) = self.get(&key) {
+        if let Some(value) = self.requested(&key, hash) {
             return Ok(value);
         }
+        self.inner.count(false);
         let value = make.await?;
         permit.iter_mut().for_each(|permit| permit.made = true);
         Ok(self.keep_made(key, value))
     }
 
-    /// Removes `key`. Returns whether the cache had it. O(1).
+    /// Removes `key`. Returns whether the cache had it. An entry that has expired is removed, too, and reported as
+    /// expired; then the result is `false`. The value is dropped later, when no reader can have it any more:
+    /// [`sync`](Self::sync) drops at once what no reader can have. O(1).
     ///
     /// ```
     /// use archipelago_cache::Cache;
@@ -329,18 +354,12 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let ((guard, _), hash) = (self.inner.begin(), self.inner.hash(key));
-        // If the entry was replaced before it could be removed, the new entry is looked up.
-        while let Some(found) = self.inner.shard(hash).table().find(&guard, hash, |other| other.borrow() == key) {
-            if self.inner.remove(&guard, found, Cause::Removed) {
-                return self.inner.is_live(&guard, found);
-            }
-        }
-        false
+        self.inner.remove(self.inner.hash(key), |other| other.borrow() == key)
     }
 
     /// Removes the entries for which `is_invalid` returns `true`, of those that are in the cache when the call begins.
-    /// Returns the number of removed entries. The call may miss entries that are inserted while it runs. O(capacity).
+    /// Returns the number of removed entries. The call may miss entries that are inserted while it runs. Expired entries are
+    /// removed, too, but neither shown to `is_invalid` nor counted. O(capacity).
     ///
     /// ```
     /// use archipelago_cache::Cache;
@@ -350,47 +369,25 @@ where
     /// assert_eq!(cache.invalidate_if(|key, _| key % 2 == 0), 5);
     /// ```
     pub fn invalidate_if(&self, mut is_invalid: impl FnMut(&K, &V) -> bool) -> usize {
-        self.remove_all(Cause::Removed, |_, entry| {
+        self.inner.remove_all(Cause::Removed, |guard, entry| {
             // SAFETY: found under the guard.
-            let entry = unsafe { entry.as_ref() };
-            is_invalid(entry.key(), entry.value())
+            let found = unsafe { entry.as_ref() };
+            self.inner.is_expired(guard, entry) || is_invalid(found.key(), found.value())
         })
     }
 
     /// Removes expired entries, and frees memory that is no longer needed: removed entries, oversized tables, and the memory blocks that the calling
-    /// thread keeps for new entries. Returns how many entries were removed. Look-ups never find expired entries; without this call they occupy memory
+    /// thread keeps for new entries. Room that a shard does not use becomes common to all shards. Returns how many entries were removed. Look-ups never find expired entries; without this call they occupy memory
     /// and are evicted like others. O(capacity).
     pub fn sync(&self) -> usize {
         let now = self.inner.clock.now();
         let is_expired = |guard: &Guard<'_>, entry| timed(guard, entry).is_some_and(|timed| timed.is_expired(now));
-        let expired = self.remove_all(Cause::Expired, is_expired);
-        let guard = self.inner.domain().pin();
-        self.inner.shards().iter().for_each(|shard| shard.lock().shrink(&guard));
-        drop(guard);
-        self.inner.domain().collect();
-        self.inner.blocks.free(usize::MAX);
+        let expired = self.inner.remove_all(Cause::Expired, is_expired);
+        self.inner.shrink();
         expired
     }
 
-    fn remove_all(&self, cause: Cause, mut which: impl FnMut(&Guard<'_>, Shared<K, V>) -> bool) -> usize {
-        let (mut removed, mut panics) = (0, FirstPanic::default());
-        for shard in self.inner.shards() {
-            // Each shard has a guard of its own, so that a guard delays the freeing of removed entries as little as
-            // possible.
-            let (guard, _) = self.inner.begin();
-            for entry in shard.table().entries(&guard) {
-                if which(&guard, entry) {
-                    // If the listener or a destructor panics, the entry has been removed already.
-                    let result = panics.call(|| self.inner.remove(&guard, entry, cause));
-                    removed += usize::from(result.unwrap_or(true));
-                }
-            }
-        }
-        panics.resume();
-        removed
-    }
-
-    /// Removes all entries.
+    /// Removes all entries, as [`invalidate_if`](Self::invalidate_if) does. [`sync`](Self::sync) then frees the memory.
     pub fn clear(&self) {
         self.invalidate_if(|_, _| true);
     }
@@ -406,8 +403,7 @@ where
     /// assert_eq!(cache.stats().len, 10);
     /// ```
     pub fn resize(&self, capacity: usize) {
-        let (guard, _) = self.inner.begin();
-        self.inner.resize(&guard, capacity);
+        self.inner.resize(capacity);
     }
 
     /// Returns the bound, in bytes, entries, or units of the weigher.
@@ -455,8 +451,8 @@ where
     P: Policy,
     S: BuildHasher,
 {
-    /// Returns the value of `key`. O(1). Takes no lock, and writes no shared memory except at most one mark in the
-    /// entry.
+    /// Returns the value of `key`. O(1). Takes no lock, and writes no shared memory except the entry's mark, and its
+    /// deadline if the cache has a time to idle.
     #[inline]
     pub fn get<Q>(&self, key: &Q) -> Option<&V>
     where
@@ -472,6 +468,32 @@ where
     /// Iteration does not count as a use of the entries.
     pub fn iter(&self) -> Iter<'_, K, V, P, S> {
         Iter::new(self.inner, &self.guard)
+    }
+}
+
+/// Inserts the pairs, in their order. Pairs that the cache does not keep are dropped.
+impl<K, V, P, S> Extend<(K, V)> for Cache<K, V, P, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    P: Policy,
+    S: BuildHasher,
+{
+    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, pairs: I) {
+        (&*self).extend(pairs);
+    }
+}
+
+/// As for a cache, which threads may share.
+impl<K, V, P, S> Extend<(K, V)> for &Cache<K, V, P, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    P: Policy,
+    S: BuildHasher,
+{
+    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, pairs: I) {
+        pairs.into_iter().for_each(|(key, value)| _ = self.insert(key, value));
     }
 }
 

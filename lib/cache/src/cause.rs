@@ -7,7 +7,7 @@ pub enum Cause {
     /// The entry was evicted to make room for another one or because the capacity was reduced, or its insertion was
     /// refused.
     Evicted,
-    /// The entry had expired.
+    /// The entry had expired when it was evicted, replaced or removed, or when [`sync`](crate::Cache::sync) found it.
     Expired,
     /// A new value was inserted for the entry's key.
     Replaced,

@@ -38,12 +38,36 @@ impl Clock {
         match time {
             None => NEVER,
             Some(Duration::ZERO) => self.now(),
-            Some(time) => self.now().saturating_add(ticks(time)).saturating_add(1).min(NEVER - 1),
+            Some(time) => ticks(self.0.elapsed().saturating_add(time)),
         }
     }
 }
 
-/// Returns a duration in ticks (milliseconds), rounded down, but at least one.
-pub(crate) fn ticks(time: Duration) -> Tick {
-    Tick::try_from(time.as_millis()).unwrap_or(NEVER - 1).max(1)
+/// A time to idle, in ticks.
+#[derive(Clone, Copy)]
+pub(crate) struct Idle {
+    /// The time that must pass before an entry expires. It is rounded up, and has a tick in addition, since a tick may end
+    /// right after it was read.
+    pub least: Tick,
+    /// How much later an entry may expire, so that most hits of a popular entry need not write its deadline: at most a 16th
+    /// of the time.
+    slack: Tick,
+}
+
+impl Idle {
+    pub fn new(time: Duration) -> Self {
+        let least = if time.is_zero() { 0 } else { ticks(time).saturating_add(1) };
+        Self { least, slack: least.saturating_sub(2) / 16 }
+    }
+
+    /// Returns the deadline of an entry that is inserted or hit at `now`.
+    pub fn deadline(self, now: Tick) -> Tick {
+        now.saturating_add(self.least).saturating_add(self.slack).min(NEVER - 1)
+    }
+}
+
+/// Returns a duration in ticks (milliseconds), rounded up, and less than [`NEVER`].
+fn ticks(time: Duration) -> Tick {
+    let rest = u64::from(time.subsec_nanos().div_ceil(1_000_000));
+    time.as_secs().saturating_mul(1_000).saturating_add(rest).min(NEVER - 1)
 }

@@ -13,7 +13,7 @@ use archipelago_platform::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use archipelago_platform::hint::prefetch_read;
 use archipelago_platform::{touch, touch_mut};
 
-use crate::clock::{NEVER, Tick};
+use crate::clock::{Idle, NEVER, Tick};
 
 /// How many bits of a hash are stored.
 const HASH_BITS: u32 = 48;
@@ -95,14 +95,14 @@ impl Extension {
         deadline <= now
     }
 
-    /// Sets the deadline to `idle` after `now`, or to `last` if `last` is earlier. The deadline is written only if it
-    /// grows by more than a 16th of `idle`, so most hits of a popular entry write nothing.
+    /// Postpones the deadline, if less than the time to idle would remain after `now`: so most hits of a popular entry
+    /// write nothing. The deadline is never after `last`.
     #[inline]
-    pub fn live_on(&self, now: Tick, idle: Tick) {
-        let deadline = self.last.min(now.saturating_add(idle));
+    pub fn live_on(&self, now: Tick, idle: Idle) {
+        let (least, deadline) = (self.last.min(now.saturating_add(idle.least)), self.last.min(idle.deadline(now)));
         let mut before = self.deadline.load(Relaxed);
         // Any time may pass between the reading of the clock and the store: the deadline of a later hit must stay.
-        while before > now && deadline > before.saturating_add(idle / 16) {
+        while before > now && least > before {
             match self.deadline.compare_exchange(before, deadline, Relaxed, Relaxed) {
                 Ok(_) => return,
                 Err(newer) => before = newer,
@@ -403,6 +403,7 @@ mod model {
     use archipelago_platform::model::model;
     use archipelago_platform::sync::Arc;
     use archipelago_platform::thread;
+    use archipelago_platform::time::Duration;
 
     /// Hits at these times race, where the deadline is 100 and the time to idle 100. Returns the deadline, and what
     /// `also` returns, which is called beside the first hit.
@@ -411,7 +412,7 @@ mod model {
         let other = entry.clone();
         let hit = |entry: &Extension, now| {
             if !entry.is_expired(now) {
-                entry.live_on(now, 100);
+                entry.live_on(now, Idle::new(Duration::from_millis(99)));
             }
         };
         let first = thread::spawn(move || hit(&other, times[0]));
@@ -423,7 +424,7 @@ mod model {
 
     #[test]
     fn late_hits_move_no_deadline_back() {
-        model(2, || assert_eq!(after_hits([50, 90], |_| ()), (190, ())));
+        model(2, || assert_eq!(after_hits([50, 90], |_| ()), (196, ())));
     }
 
     #[test]

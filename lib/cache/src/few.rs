@@ -18,13 +18,17 @@ impl<T: Copy> Few<T> {
         }
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
     /// Removes and returns an item, in no particular order.
     pub fn pop(&mut self) -> Option<T> {
         self.others.pop().or_else(|| self.first.take())
     }
 
     /// Returns the items in the order of their addition.
-    pub fn iter(&self) -> impl Iterator<Item = T> {
+    pub fn iter(&self) -> impl Iterator<Item = T> + Clone {
         self.first.iter().chain(&self.others).copied()
     }
 }

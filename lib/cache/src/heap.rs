@@ -9,6 +9,15 @@ pub trait Heap {
     /// Returns the bytes of the heap blocks that the value owns, with the allocator's overhead for each block, and
     /// without the size of the value itself.
     fn heap_bytes(&self) -> usize;
+
+    /// Returns whether no value of the type owns heap memory: then [`heap_bytes`](Self::heap_bytes) of a collection of
+    /// such values need not visit each of them. The default is `false`.
+    fn owns_nothing() -> bool
+    where
+        Self: Sized,
+    {
+        false
+    }
 }
 
 /// Returns the bytes of a block for `count` items.
@@ -21,16 +30,14 @@ macro_rules! own_nothing {
         fn heap_bytes(&self) -> usize {
             0
         }
+
+        fn owns_nothing() -> bool {
+            true
+        }
     })* };
 }
 
-own_nothing! { u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64 bool char &'static str &'static [u8] }
-
-impl Heap for () {
-    fn heap_bytes(&self) -> usize {
-        0
-    }
-}
+own_nothing! { () u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64 bool char &'static str &'static [u8] }
 
 impl Heap for String {
     fn heap_bytes(&self) -> usize {
@@ -60,11 +67,19 @@ impl<T: Heap, const N: usize> Heap for [T; N] {
     fn heap_bytes(&self) -> usize {
         owned(self)
     }
+
+    fn owns_nothing() -> bool {
+        T::owns_nothing()
+    }
 }
 
 impl<T: Heap> Heap for Option<T> {
     fn heap_bytes(&self) -> usize {
         self.as_ref().map_or(0, T::heap_bytes)
+    }
+
+    fn owns_nothing() -> bool {
+        T::owns_nothing()
     }
 }
 
@@ -97,15 +112,23 @@ impl<A: Heap, B: Heap> Heap for (A, B) {
     fn heap_bytes(&self) -> usize {
         self.0.heap_bytes().saturating_add(self.1.heap_bytes())
     }
+
+    fn owns_nothing() -> bool {
+        A::owns_nothing() && B::owns_nothing()
+    }
 }
 
 impl<A: Heap, B: Heap, C: Heap> Heap for (A, B, C) {
     fn heap_bytes(&self) -> usize {
         self.0.heap_bytes().saturating_add(self.1.heap_bytes()).saturating_add(self.2.heap_bytes())
     }
+
+    fn owns_nothing() -> bool {
+        A::owns_nothing() && B::owns_nothing() && C::owns_nothing()
+    }
 }
 
-/// Returns the bytes that all items own. Items whose type owns no heap memory are not visited.
+/// Returns the bytes that all items own. Items of a type that owns no heap memory are not visited.
 fn owned<T: Heap>(items: &[T]) -> usize {
-    if core::mem::needs_drop::<T>() { items.iter().map(T::heap_bytes).fold(0, usize::saturating_add) } else { 0 }
+    if T::owns_nothing() { 0 } else { items.iter().map(T::heap_bytes).fold(0, usize::saturating_add) }
 }

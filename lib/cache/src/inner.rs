@@ -2,6 +2,7 @@
 
 use core::hash::{BuildHasher, Hash};
 
+use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::per_thread::PerThread;
 use archipelago_platform::sync::Arc;
@@ -30,9 +31,6 @@ const BAG: usize = 48 << 10;
 const KEPT: usize = if cfg!(miri) { 0 } else { BAG };
 /// In small caches a bag has at most 1/BAGS of the weight that may wait for readers.
 const BAGS: usize = 8;
-/// The weight of removed entries that may wait for readers in addition to the capacity is 1/WAITING_PART of the
-/// capacity, plus [`Config::waiting`].
-const WAITING_PART: usize = 100;
 /// How often an insertion yields the processor to readers before it is refused.
 const PATIENCE: usize = 16;
 /// How often an insertion takes room from all other shards, before it is refused.
@@ -46,18 +44,23 @@ pub(crate) struct Inner<K, V, P, S> {
     pub clock: Clock,
     pub makers: Makers,
     pub hits: PerThread<CachePadded<Hits>>,
+    /// The weight of removed entries that listeners are being told of, see [`Untold`].
+    untold: AtomicUsize,
     /// Declared after the shards, so that the shards are dropped before the waiting entries are reclaimed.
     domain: Domain,
     /// Declared after the domain, and behind a pointer: the blocks of reclaimed entries are kept here, even while the cache is being dropped.
     pub blocks: Arc<Blocks<K, V>>,
 }
 
-/// Entries that have left the cache. They are retired, and reported to the listener, after the lock is released. If a
-/// panic drops this value, the entries are retired but not reported.
+/// What has left the cache by a change. The change ends its RCU section before it drops or [settles](Self::settle) this
+/// value, so that a slow listener does not keep other threads' removed entries from being freed.
 struct Leaving<'a, K, V, P, S> {
     inner: &'a Inner<K, V, P, S>,
-    guard: &'a Guard<'a>,
+    /// This thread has removed these entries and retires them later. So they are not freed until then, although the thread
+    /// is in no section.
     gone: Gone<K, V>,
+    /// The entry whose insertion was refused.
+    refused: Option<Unplaced<K, V>>,
 }
 
 /// Drops an entry, and keeps its block.
@@ -70,6 +73,12 @@ unsafe fn reclaim<K, V>(object: *mut (), context: *mut ()) {
         let entry = Shared::new_unchecked(object.cast::<Entry<K, V>>());
         (*context.cast::<Blocks<K, V>>()).keep(Entry::emptied(entry));
     }
+}
+
+/// Counts, while it lives, the weight of removed entries that a listener is told of, and which RCU does not count yet.
+struct Untold<'c> {
+    all: &'c AtomicUsize,
+    weight: usize,
 }
 
 /// Returns the extension, with the times, of an entry that was found under the guard; `None` if the entry does not
@@ -90,69 +99,126 @@ fn bag_weight(most_waiting: usize) -> usize {
     (most_waiting / BAGS).min(BAG)
 }
 
-impl<K, V, P, S> Inner<K, V, P, S> {
-    /// Calls the listener, if the cache has one.
-    fn tell(&self, entry: &Entry<K, V>, cause: Cause) {
-        if let Some(listener) = &self.config.listener {
-            listener(entry.key(), entry.value(), cause);
+impl<'c> Untold<'c> {
+    fn count(all: &'c AtomicUsize, weight: usize) -> Self {
+        if weight > 0 {
+            // Relaxed, as all accesses: the number publishes no data.
+            all.fetch_add(weight, Relaxed);
+        }
+        Self { all, weight }
+    }
+}
+
+impl Drop for Untold<'_> {
+    fn drop(&mut self) {
+        if self.weight > 0 {
+            self.all.fetch_sub(self.weight, Relaxed);
         }
     }
 }
 
-impl<K, V, P, S> Leaving<'_, K, V, P, S> {
+impl<'a, K, V, P, S> Leaving<'a, K, V, P, S> {
+    fn new(inner: &'a Inner<K, V, P, S>) -> Self {
+        Self { inner, gone: Gone::new(), refused: None }
+    }
+
     /// # Safety
     /// This thread has removed the entry, and retires it only once.
-    unsafe fn retire(&self, entry: Shared<K, V>) {
+    unsafe fn retire(&self, guard: &Guard<'_>, entry: Shared<K, V>) {
         let blocks = Arc::as_ptr(&self.inner.blocks).cast_mut().cast();
         // SAFETY: the caller's promise; the blocks live longer than the domain.
         unsafe {
             let weight = Resident::new(entry).weight();
-            self.guard.retire_sized(entry.as_ptr().cast(), weight, blocks, reclaim::<K, V>);
+            guard.retire_sized(entry.as_ptr().cast(), weight, blocks, reclaim::<K, V>);
         }
     }
 
-    /// Retires the entries that have left, and calls the listener. `come` is the number of entries that were inserted in exchange. For each further
+    /// Calls the listener, if the cache has one, with each entry, in the order in which they left.
+    fn tell(&self, panics: &mut FirstPanic) {
+        let Some(listener) = &self.inner.config.listener else { return };
+        // SAFETY: the entries are not freed while they are in `self`.
+        let weight = |entry| unsafe { Resident::new(entry) }.weight();
+        // Not the first entry: most changes have only one, and should not write a common cache line.
+        let _untold = Untold::count(&self.inner.untold, self.gone.iter().skip(1).map(|(entry, _)| weight(entry)).sum());
+        let refused = self.refused.iter().map(|entry| (entry.0, Cause::Evicted));
+        for (entry, cause) in self.gone.iter().chain(refused) {
+            // SAFETY: as above.
+            let entry = unsafe { entry.as_ref() };
+            // If the listener panics, the other entries are reported nevertheless.
+            panics.call(|| listener(entry.key(), entry.value(), cause));
+        }
+    }
+
+    /// Calls the listener, and retires the entries that have left. `come` is the number of entries that were inserted in exchange. For each further
     /// entry that has left, the thread frees one of its kept blocks, so that the waiting entries and the kept blocks of the thread together are at
     /// most a bag.
-    fn settle(&mut self, come: usize) {
+    ///
+    /// # Panics
+    /// With the first panic of the listener or of a destructor, after all has been done.
+    fn settle(mut self, come: usize) {
+        let mut panics = FirstPanic::default();
+        self.tell(&mut panics);
+        let refused = self.refused.take();
+        panics.call(|| drop(refused));
         let mut left = 0_usize;
-        while let Some((entry, cause)) = self.gone.pop() {
-            // SAFETY: this thread removed the entry under a lock, so it is retired once, and under the guard, which
-            // outlives the reference.
-            let entry = unsafe {
+        if !self.gone.is_empty() {
+            let guard = self.inner.domain.pin();
+            while let Some((entry, _)) = self.gone.pop() {
                 // The destructor of an entry that was retired earlier may run here, and panic. At this point the
                 // present entry has been handed over to the domain.
-                self.retire(entry);
-                entry.as_ref()
-            };
-            left += 1;
-            self.inner.tell(entry, cause);
+                // SAFETY: this thread removed the entry under a lock, and it is retired once.
+                panics.call(|| unsafe { self.retire(&guard, entry) });
+                left += 1;
+            }
         }
         self.inner.blocks.free(left.saturating_sub(come));
+        panics.resume();
     }
 }
 
 impl<K, V, P, S> Drop for Leaving<'_, K, V, P, S> {
     fn drop(&mut self) {
-        // Entries are left here only after a panic. Then this method must run no users' code, so reclamation is held
-        // back.
-        while let Some((entry, _)) = self.gone.pop() {
-            // SAFETY: as in `settle`.
-            self.guard.hold_back(|| unsafe { self.retire(entry) });
+        // Entries are left here only after a panic.
+        if self.gone.is_empty() {
+            return;
         }
+        let mut panics = FirstPanic::default();
+        self.tell(&mut panics);
+        let guard = self.inner.domain.pin();
+        while let Some((entry, _)) = self.gone.pop() {
+            // A destructor must not panic here, so reclamation is held back.
+            // SAFETY: as in `settle`.
+            guard.hold_back(|| unsafe { self.retire(&guard, entry) });
+        }
+        panics.resume();
     }
 }
 
 /// An entry that is not in the table yet. It is freed if it is dropped, for example because a comparison panics.
 struct Unplaced<K, V>(Shared<K, V>);
 
+/// What an insertion does if the cache already has the key: replaces the entry, or leaves it and returns a result of it.
+enum Present<F> {
+    Replace,
+    Leave(F),
+}
+
+/// A key and a value to be inserted, and what users' code has computed of them.
+pub(crate) struct New<K, V> {
+    key: K,
+    value: V,
+    hash: u64,
+    weight: usize,
+    times: Times,
+}
+
 /// The result of an insertion.
-enum Placed<K, V> {
+enum Placed<T> {
     Kept,
-    /// The entry was dropped, and the previous entry of its key was removed, unless only a new key was to be inserted.
+    /// The previous entry of the key was removed, unless only a new key was to be inserted.
     Refused,
-    /// The entry was dropped, since the cache already has this entry with the same key.
-    Present(Shared<K, V>),
+    /// The cache already has an entry with the same key.
+    Present(T),
 }
 
 impl<K, V> Drop for Unplaced<K, V> {
@@ -170,7 +236,7 @@ where
 {
     pub fn new(config: Config<K, V>, shards: usize, hasher: S) -> Self {
         let capacity = possible(config.capacity);
-        let bag = bag_weight(capacity / WAITING_PART + config.waiting);
+        let bag = bag_weight(config.most_waiting(capacity));
         // If the cache has a time to live or to idle, all its entries are long (have an extension, see `entry.rs`).
         let long = config.live.is_some() || config.idle.is_some();
         Self {
@@ -181,6 +247,7 @@ where
             clock: Clock::new(),
             makers: Makers::new(shards),
             hits: PerThread::new(),
+            untold: AtomicUsize::new(0),
             domain: Domain::new().with_bag_limit(bag_entries::<K, V>()).with_bag_bytes(bag),
             blocks: Arc::new(Blocks::beside(KEPT, long)),
         }
@@ -215,7 +282,7 @@ where
         &self.shards[self.shard_index(hash)]
     }
 
-    /// Returns the live entry whose key satisfies `is_it`, and counts the hit.
+    /// Returns the live entry whose key satisfies `is_it`, marks it as hit, and counts the look-up.
     #[inline]
     pub fn look_up<'g>(
         &'g self,
@@ -223,6 +290,14 @@ where
         hash: u64,
         is_it: impl Fn(&K) -> bool,
     ) -> Option<&'g Entry<K, V>> {
+        let found = self.find(guard, hash, is_it);
+        self.count(found.is_some());
+        found
+    }
+
+    /// Works as [`look_up`](Self::look_up) does, but does not count the look-up.
+    #[inline]
+    pub fn find<'g>(&'g self, guard: &'g Guard<'_>, hash: u64, is_it: impl Fn(&K) -> bool) -> Option<&'g Entry<K, V>> {
         let shard = self.shard(hash);
         let found = shard.table().find(guard, hash, is_it).filter(|entry| self.is_live(guard, *entry));
         // SAFETY: found under the guard.
@@ -230,11 +305,16 @@ where
         if let Some(entry) = found {
             shard.hit(entry);
         }
+        found
+    }
+
+    /// Counts a request for a key, if the cache records hits.
+    #[inline]
+    pub fn count(&self, hit: bool) {
         if self.config.record_hits {
             let slot = thread::slot().index;
-            self.hits.get_or(slot, || CachePadded::new(Hits::default())).count(found.is_some());
+            self.hits.get_or(slot, || CachePadded::new(Hits::default())).count(hit);
         }
-        found
     }
 
     /// Returns whether an entry that was found under the guard has not expired. If so, postpones the entry's expiry by
@@ -255,26 +335,32 @@ where
         timed(guard, entry).is_some_and(|timed| timed.is_expired(self.clock.now()))
     }
 
-    /// Makes an entry. Runs the user's hash function and weigher. If `own` is given, it replaces the cache's time to
-    /// live.
-    pub fn entry(&self, guard: &Guard<'_>, key: K, value: V, own: Option<core::time::Duration>) -> Shared<K, V>
+    /// Prepares an insertion. Runs the user's hash function and weigher, so the caller must be in no section. If `own` is
+    /// given, it replaces the cache's time to live.
+    pub fn prepare(&self, key: K, value: V, own: Option<core::time::Duration>) -> New<K, V>
     where
         K: Hash,
         S: BuildHasher,
     {
-        let (hash, times) = (self.hash(&key), self.times(own));
+        let hash = self.hash(&key);
+        let weight = (self.config.weigher)(&key, &value);
+        New { key, value, hash, weight, times: self.times(own) }
+    }
+
+    /// Makes an entry.
+    fn entry(&self, guard: &Guard<'_>, new: New<K, V>) -> Unplaced<K, V> {
+        let New { key, value, hash, weight, times } = new;
         // The bucket, and the entry that will be replaced, are mostly in no processor's cache. They are loaded while the new entry is written.
         self.shard(hash).table().foresee(guard, hash, 1);
-        let weight = (self.config.weigher)(&key, &value);
         let long = is_long(weight, times);
         let weight = if long { weight.saturating_add(self.config.extension) } else { weight };
-        Entry::within(self.blocks.take(long), key, value, hash, weight, times)
+        Unplaced(Entry::within(self.blocks.take(long), key, value, hash, weight, times))
     }
 
     /// Returns the times of an entry that is inserted now. If `own` is given, it replaces the cache's time to live.
     fn times(&self, own: Option<core::time::Duration>) -> Times {
         let last = self.clock.after(own.or(self.config.live));
-        let deadline = self.config.idle.map_or(NEVER, |idle| self.clock.now().saturating_add(idle));
+        let deadline = self.config.idle.map_or(NEVER, |idle| idle.deadline(self.clock.now()));
         Times { last, deadline }
     }
 
@@ -288,42 +374,67 @@ where
         (reader.enter(), has_room)
     }
 
-    /// Inserts `entry`, if `has_room` (removed entries may still wait for readers). Returns whether the entry is kept.
-    /// If not, the entry is dropped, and the previous entry of its key is removed.
-    pub fn insert(&self, guard: &Guard<'_>, has_room: bool, entry: Shared<K, V>) -> bool
+    /// Inserts an entry. Returns whether the entry is kept. If not, the entry is dropped, and the previous entry of its key
+    /// is removed.
+    pub fn insert(&self, new: New<K, V>) -> bool
     where
         K: Eq,
     {
-        matches!(self.put(guard, has_room, Unplaced(entry), false), Placed::Kept)
+        matches!(self.put(new, Present::<fn(&V)>::Replace), Placed::Kept)
     }
 
-    /// Inserts as [`insert`](Self::insert) does, if the cache does not have the key. Otherwise returns the key's entry.
-    pub fn insert_new<'g>(
-        &'g self,
-        guard: &'g Guard<'_>,
-        has_room: bool,
-        entry: Shared<K, V>,
-    ) -> Option<&'g Entry<K, V>>
+    /// Inserts as [`insert`](Self::insert) does, if the cache does not have the key. Otherwise returns the result of
+    /// `present` for the key's value.
+    pub fn insert_new<T>(&self, new: New<K, V>, present: impl FnOnce(&V) -> T) -> Option<T>
     where
         K: Eq,
     {
-        match self.put(guard, has_room, Unplaced(entry), true) {
-            // SAFETY: found under the guard.
-            Placed::Present(present) => Some(unsafe { present.as_ref() }),
+        match self.put(new, Present::Leave(present)) {
+            Placed::Present(result) => Some(result),
             Placed::Kept | Placed::Refused => None,
         }
     }
 
-    fn put(&self, guard: &Guard<'_>, has_room: bool, entry: Unplaced<K, V>, only_new: bool) -> Placed<K, V>
+    fn put<T>(&self, new: New<K, V>, present: Present<impl FnOnce(&V) -> T>) -> Placed<T>
+    where
+        K: Eq,
+    {
+        let mut leaving = Leaving::new(self);
+        // Declared before the guard: if a comparison panics, the entry is dropped after the section.
+        let entry;
+        let placed = {
+            let (guard, has_room) = self.begin();
+            entry = self.entry(&guard, new);
+            self.put_within(&guard, has_room, &entry, present, &mut leaving.gone)
+        };
+        match placed {
+            Placed::Kept => core::mem::forget(entry),
+            Placed::Present(_) => drop(entry),
+            Placed::Refused => leaving.refused = Some(entry),
+        }
+        leaving.settle(1);
+        self.blocks.foresee();
+        placed
+    }
+
+    /// The part of [`put`](Self::put) that is in a section. `has_room`: removed entries may still wait for readers.
+    fn put_within<T>(
+        &self,
+        guard: &Guard<'_>,
+        has_room: bool,
+        entry: &Unplaced<K, V>,
+        present: Present<impl FnOnce(&V) -> T>,
+        gone: &mut Gone<K, V>,
+    ) -> Placed<T>
     where
         K: Eq,
     {
         // SAFETY: not in the table yet.
         let new = unsafe { Resident::new(entry.0) };
         let (hash, fits) = (new.header().hash(), has_room && new.weight() <= self.budget.capacity());
-        let mut leaving = Leaving { inner: self, guard, gone: Gone::new() };
+        let only_new = matches!(present, Present::Leave(_));
         let mut placed = match fits {
-            true => self.place(guard, hash, &entry, only_new, &mut leaving.gone),
+            true => self.place(guard, hash, entry, only_new, gone),
             false => Placed::Refused,
         };
         // What the cache has now was inserted while the refused value was made, and is newer.
@@ -331,22 +442,21 @@ where
             let newer = entry.seen(self.shard(hash).table(), guard, hash).same_key;
             placed = newer.filter(|newer| self.is_live(guard, *newer)).map_or(Placed::Refused, Placed::Present);
         }
-        match placed {
-            Placed::Present(_) => drop(entry),
-            Placed::Kept => core::mem::forget(entry),
-            Placed::Refused => {
-                if !only_new {
-                    self.drop_out_of_date(guard, hash, &entry, &mut leaving.gone);
+        match (placed, present) {
+            (Placed::Present(found), Present::Leave(result)) => {
+                // SAFETY: found under the guard.
+                let found = unsafe { found.as_ref() };
+                Placed::Present(result(found.value()))
+            }
+            (Placed::Kept, _) => Placed::Kept,
+            (_, present) => {
+                if let Present::Replace = present {
+                    self.drop_out_of_date(guard, hash, entry, gone);
                 }
-                self.shard(hash).lock().counts_mut().refusals += 1;
-                // SAFETY: no other thread has seen the entry, and it is freed at the end of this block.
-                self.tell(unsafe { entry.0.as_ref() }, Cause::Evicted);
-                drop(entry);
+                self.shard(hash).lock().count_refusal();
+                Placed::Refused
             }
         }
-        leaving.settle(1);
-        self.blocks.foresee();
-        placed
     }
 
     /// Adds `entry` to the table and the policy, if the bound has room for it or room can be made. With `only_new`,
@@ -358,7 +468,7 @@ where
         entry: &Unplaced<K, V>,
         only_new: bool,
         gone: &mut Gone<K, V>,
-    ) -> Placed<K, V>
+    ) -> Placed<Shared<K, V>>
     where
         K: Eq,
     {
@@ -369,7 +479,7 @@ where
             if only_new && let Some(present) = seen.same_key.filter(|present| self.is_live(guard, *present)) {
                 return Placed::Present(present);
             }
-            let outcome = shard.lock().insert(guard, &self.budget, entry.0, &seen, gone);
+            let outcome = shard.lock().insert(guard, &self.budget, &self.clock, entry.0, &seen, gone);
             match outcome {
                 Outcome::Kept => return Placed::Kept,
                 Outcome::Changed => {}
@@ -389,22 +499,33 @@ where
     {
         let shard = self.shard(hash);
         while let Some(old) = entry.seen(shard.table(), guard, hash).same_key
-            && !shard.lock().remove(guard, old, Cause::Replaced, gone)
+            && shard.lock().remove(guard, &self.budget, &self.clock, old, Cause::Replaced, gone).is_none()
         {}
     }
 
-    /// Makes room in the pool: the other shards give up their leases until the pool has `need`. Begins with the next
-    /// shard.
+    /// Makes room in the pool: the other shards give up their leases until the pool has `need`. There are up to three
+    /// rounds, each of which begins with the next shard. First, shards with more than an equal share give up what they
+    /// have in excess, or a quarter of a share: otherwise chance would make some shards ever larger, while large entries
+    /// come and go. Then each shard gives up a part in proportion to its lease, or a piece: otherwise a large entry would
+    /// leave some shards without any room. At last shards give up all that they have.
     fn gather(&self, guard: &Guard<'_>, hash: u64, need: usize, gone: &mut Gone<K, V>) {
-        let (own, count) = (self.shard_index(hash), self.shards.len());
+        let (own, count, share) = (self.shard_index(hash), self.shards.len(), self.budget.share());
         let mut lacking = need.saturating_sub(self.budget.pool());
-        for step in 1..count {
+        let (whole, capacity) = (lacking as u128, self.budget.capacity().max(1) as u128);
+        for (round, step) in (0..3).flat_map(|round| (1..count).map(move |step| (round, step))) {
             if lacking == 0 {
                 break;
             }
-            let given = self.shards[(own + step) % count].lock().yield_room(guard, lacking, gone);
+            let mut shard = self.shards[(own + step) % count].lock();
+            let most = match round {
+                0 => shard.lease().saturating_sub(share).min(share / 4),
+                1 => ((shard.lease() as u128 * whole / capacity) as usize).max(self.budget.piece()),
+                _ => lacking,
+            };
+            let given = shard.yield_room(guard, &self.budget, &self.clock, most.min(lacking), gone);
+            drop(shard);
             self.budget.give(given);
-            lacking -= given;
+            lacking = lacking.saturating_sub(given);
         }
     }
 
@@ -412,8 +533,8 @@ where
     /// without bound, so insertions are refused. Waiting entries may also use the room of the pool.
     fn has_room_for_waiting(&self) -> bool {
         let has_room = || {
-            let most = self.budget.capacity() / WAITING_PART + self.config.waiting + self.budget.pool();
-            self.domain.sealed_bytes() <= most
+            let most = self.config.most_waiting(self.budget.capacity()) + self.budget.pool();
+            self.domain.sealed_bytes() + self.untold.load(Relaxed) <= most
         };
         has_room() || {
             (0..PATIENCE).any(|_| {
@@ -426,25 +547,64 @@ where
         }
     }
 
-    /// Removes `entry`, which was found under the guard. Returns whether this call removed it.
-    pub fn remove(&self, guard: &Guard<'_>, entry: Shared<K, V>, cause: Cause) -> bool {
-        // SAFETY: found under the guard.
-        let hash = unsafe { entry.as_ref() }.header().hash();
-        let mut leaving = Leaving { inner: self, guard, gone: Gone::new() };
+    /// Removes the entry whose key satisfies `is_it`. Returns whether the cache had it, and it had not expired.
+    pub fn remove(&self, hash: u64, is_it: impl Fn(&K) -> bool) -> bool {
+        let mut leaving = Leaving::new(self);
         let removed = {
-            let mut shard = self.shard(hash).lock();
-            let removed = shard.remove(guard, entry, cause, &mut leaving.gone);
-            shard.counts_mut().expirations += u64::from(removed && cause == Cause::Expired);
-            removed
+            let ((guard, _), shard) = (self.begin(), self.shard(hash));
+            loop {
+                let Some(found) = shard.table().find(&guard, hash, &is_it) else { break None };
+                let gone = &mut leaving.gone;
+                let cause = shard.lock().remove(&guard, &self.budget, &self.clock, found, Cause::Removed, gone);
+                // If the entry was replaced before it could be removed, the new entry is looked up.
+                if cause.is_some() {
+                    break cause;
+                }
+            }
         };
         leaving.settle(0);
+        removed == Some(Cause::Removed)
+    }
+
+    /// Removes the entries for which `which` returns `true`, and returns how many of them were reported with `cause`. If
+    /// a listener or a destructor panics, the call continues, and panics at its end.
+    pub fn remove_all(&self, cause: Cause, mut which: impl FnMut(&Guard<'_>, Shared<K, V>) -> bool) -> usize {
+        let (mut removed, mut panics) = (0, FirstPanic::default());
+        for shard in &self.shards {
+            let mut leaving = Leaving::new(self);
+            {
+                // Each shard has a guard of its own, so that a guard delays the freeing of removed entries as little as
+                // possible.
+                let (guard, _) = self.begin();
+                for entry in shard.table().entries(&guard).filter(|entry| which(&guard, *entry)) {
+                    let gone = &mut leaving.gone;
+                    let reported = shard.lock().remove(&guard, &self.budget, &self.clock, entry, cause, gone);
+                    removed += usize::from(reported == Some(cause));
+                }
+            }
+            panics.call(|| leaving.settle(0));
+        }
+        panics.resume();
         removed
+    }
+
+    /// Frees memory that is no longer needed, except the entries.
+    pub fn shrink(&self) {
+        for shard in &self.shards {
+            let guard = self.domain.pin();
+            let mut shard = shard.lock();
+            shard.shrink(&guard);
+            shard.return_unused(&self.budget);
+        }
+        self.domain.collect();
+        self.blocks.free(usize::MAX);
     }
 
     /// Sets the capacity, and evicts until no room remains to be taken back. Meanwhile other threads, and listeners
     /// that this call runs, may change the capacity again.
-    pub fn resize(&self, guard: &Guard<'_>, capacity: usize) {
+    pub fn resize(&self, capacity: usize) {
         let capacity = possible(capacity);
+        self.domain.reader().give_way();
         self.budget.set_capacity(capacity);
         // First each shard gives up its proportional part. Since these parts are rounded, any shards then give up the
         // rest.
@@ -454,13 +614,15 @@ where
         let mut panics = FirstPanic::default();
         while self.budget.debt() > 0 {
             for shard in &self.shards {
-                let mut leaving = Leaving { inner: self, guard, gone: Gone::new() };
+                let mut leaving = Leaving::new(self);
                 {
+                    let guard = self.domain.pin();
                     let mut shard = shard.lock();
                     let part = shard.lease() as u128 * parts.0 as u128 / parts.1 as u128;
-                    let taken = shard.yield_room(guard, self.budget.debt().min(part as usize), &mut leaving.gone);
+                    let most = self.budget.debt().min(part as usize);
+                    let taken = shard.yield_room(&guard, &self.budget, &self.clock, most, &mut leaving.gone);
                     self.budget.pay(taken);
-                    shard.shrink(guard);
+                    shard.shrink(&guard);
                 }
                 panics.call(move || leaving.settle(0));
             }

@@ -20,25 +20,35 @@
 //!
 //! | operation | waits for | takes effect | costs |
 //! |---|---|---|---|
-//! | [`get`](Cache::get), [`with`](Cache::with), [`Pinned::get`], [`contains`](Cache::contains) | nothing | at a moment of the call | O(1); writes at most the entry's mark, see *Marks* |
-//! | [`insert`](Cache::insert), [`remove`](Cache::remove) | threads that change the same shard | at a moment of the call; its evictions before, one by one | O(1), and O(1) for each eviction |
+//! | [`get`](Cache::get), [`with`](Cache::with), [`Pinned::get`], [`contains`](Cache::contains) | nothing | at a moment of the call | O(1); writes little, see *Marks* |
+//! | [`insert`](Cache::insert), [`remove`](Cache::remove) | threads that change the same shard; see *Large entries* | at a moment of the call; its evictions before, one by one | O(1), and O(1) for each eviction |
 //! | [`get_or_insert_with`](Cache::get_or_insert_with) and its variants | the thread that makes the value | as `get` or `insert` | as `get` or `insert`, and the maker's time |
 //! | [`iter`](Pinned::iter), [`invalidate_if`](Cache::invalidate_if) | nothing; changed shards, one at a time | entry by entry | O(capacity) |
 //!
 //! - *The bound holds at every moment*, however many threads insert: the entries of the cache weigh at most the
-//!   capacity. Entries that have left and wait for readers (sessions and look-ups in progress) are not included. They
-//!   weigh at most the sum of a hundredth of the capacity, 64 KiB (512 entries if entries are counted), 64 KiB for each
-//!   thread, the entries that are being inserted, and room that the cache does not use yet. If a reader does not end,
-//!   insertions are refused ([`insert`](Cache::insert) returns `false`), since nothing can be freed.
+//!   capacity. Entries that have left and wait for *readers* are not included. Readers are sessions and calls in
+//!   progress, except while these run a listener, a weigher or a maker. What waits weighs at most the sum of a hundredth
+//!   of the capacity, 64 KiB (512 entries if entries are counted; a quarter of the capacity, but at most 65,536 units, if
+//!   a weigher's unit counts), 64 KiB for each thread (an eighth of the amounts before, if weights are not bytes), the
+//!   entries that are being inserted, an entry for each listener that runs, and room that the cache
+//!   does not use yet. If a reader does not end, insertions are refused ([`insert`](Cache::insert) returns `false`),
+//!   since nothing can be freed.
+//! - *Large entries*: each shard has a part of the capacity. An entry that needs more takes room from all other shards,
+//!   and locks them one after the other. The room returns to them when the entry leaves.
 //! - *Weights are bytes by default*: the entry's allocation, the heap blocks of key and value ([`Heap`]), and the
 //!   entry's share of tables and queues. [`Builder::entries`] counts entries, and [`Builder::weigher`] uses a function
 //!   of yours.
 //! - *Scans do not flush the cache*, see [`S3Fifo`]. [`Sieve`] and [`SampledLru`] are for comparison.
 //! - *Marks*: a hit may write a mark into its entry, for the policy. [`S3Fifo`] counts hits, and writes only until the
 //!   count is 7; each round through the main queue lowers the count. [`Sieve`] writes only if its bit is not set.
-//!   [`SampledLru`] writes only if the shard has admitted an entry since this entry's last hit.
+//!   [`SampledLru`] writes only if the shard has admitted an entry since this entry's last hit. With a time to idle, a hit
+//!   also postpones the entry's deadline, once in a 16th of that time. The first look-up that finds an entry expired
+//!   writes this into the entry. With [`Builder::record_hits`] each look-up writes a counter of its thread.
 //! - *Your code does not run under a lock*: hashes, comparisons, weighers, makers, listeners and destructors may use the cache. If one of them
-//!   panics, the panic propagates to the caller, and the cache stays consistent.
+//!   panics, the panic propagates to the caller, and the cache stays consistent. Hashes, weighers, makers and listeners also run outside of
+//!   all RCU sections, so they may take their time. Comparisons of keys, `Clone` in [`get`](Cache::get), the closures of
+//!   [`with`](Cache::with) and [`invalidate_if`](Cache::invalidate_if), and destructors of removed entries run inside of
+//!   one: while one of them runs, no entry that is removed meanwhile is freed, and insertions may be refused.
 //! - *Time* is that of a monotonic clock: changes to the wall clock have no effect.
 //!
 //! # When to use something else

@@ -13,6 +13,7 @@ use archipelago_sync::rcu::Guard;
 
 use crate::budget::Budget;
 use crate::cause::Cause;
+use crate::clock::Clock;
 use crate::entry::{Entry, Resident, Shared};
 use crate::few::Few;
 use crate::policy::Policy;
@@ -37,7 +38,7 @@ pub(crate) struct State<P> {
     len: usize,
     used: usize,
     lease: usize,
-    pub counts: Counts,
+    counts: Counts,
 }
 
 /// Removed entries, to be retired after the lock is released.
@@ -93,6 +94,7 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         &mut self,
         guard: &Guard<'_>,
         budget: &Budget,
+        time: &Clock,
         entry: Shared<K, V>,
         seen: &Seen<K, V>,
         gone: &mut Gone<K, V>,
@@ -120,7 +122,7 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
                     }
                 }
             }
-            let Some(victim) = self.evict(guard, gone) else { return Outcome::Lacking(need) };
+            let Some(victim) = self.evict(guard, time, gone) else { return Outcome::Lacking(need) };
             old = old.filter(|old| *old != victim);
         }
         let clock = self.tick();
@@ -129,8 +131,7 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
                 let at = table.place_of(guard, old.entry()).expect("seen, and not taken out since");
                 table.replace(guard, at, entry);
                 self.state.policy.replace(old, new, clock);
-                self.state.used -= old.weight();
-                gone.push((old.entry(), Cause::Replaced));
+                self.count_out(time, old, Cause::Replaced, gone);
             }
             None => {
                 table.insert(guard, entry, self.state.len);
@@ -140,6 +141,7 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         }
         self.state.used += weight;
         self.state.counts.insertions += 1;
+        self.return_surplus(budget);
         Outcome::Kept
     }
 
@@ -150,44 +152,108 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
     }
 
     /// Evicts the entry that the policy chooses. Returns `None` if no entry is left.
-    fn evict(&mut self, guard: &Guard<'_>, gone: &mut Gone<K, V>) -> Option<Resident<'static>> {
+    fn evict(&mut self, guard: &Guard<'_>, time: &Clock, gone: &mut Gone<K, V>) -> Option<Resident<'static>> {
         let (room, clock) = (self.state.lease, self.shard.clock.load(Relaxed));
         let victim = self.state.policy.evict(room, clock)?;
-        self.state.counts.evictions += 1;
-        self.take_out(guard, victim, Cause::Evicted, gone);
+        self.take_out(guard, time, victim, Cause::Evicted, gone);
         if let Some(next) = self.state.policy.next() {
             self.shard.table.prefetch(guard, next.header().hash());
         }
         Some(victim)
     }
 
-    /// Removes from the table an entry that the policy has already removed.
-    fn take_out(&mut self, guard: &Guard<'_>, entry: Resident<'_>, cause: Cause, gone: &mut Gone<K, V>) {
+    /// Removes from the table an entry that the policy has already removed. Returns the cause to report.
+    fn take_out(
+        &mut self,
+        guard: &Guard<'_>,
+        time: &Clock,
+        entry: Resident<'_>,
+        cause: Cause,
+        gone: &mut Gone<K, V>,
+    ) -> Cause {
         self.shard.table.remove(guard, entry.entry());
         self.state.len -= 1;
-        self.state.used -= entry.weight();
-        gone.push((entry.entry(), cause));
+        self.count_out(time, entry, cause, gone)
     }
 
-    /// Removes an entry that was found under the guard, if the table still has it. Returns whether the table had it.
-    pub fn remove(&mut self, guard: &Guard<'_>, entry: Shared<K, V>, cause: Cause, gone: &mut Gone<K, V>) -> bool {
-        if self.shard.table.place_of(guard, entry).is_none() {
-            return false;
+    /// Adds to `gone` an entry that is no longer in the table, and counts it. Returns the cause to report: an entry that
+    /// had expired leaves as an expired one, whatever removed it.
+    fn count_out(&mut self, time: &Clock, entry: Resident<'_>, cause: Cause, gone: &mut Gone<K, V>) -> Cause {
+        self.state.used -= entry.weight();
+        let has_expired = entry.timed().is_some_and(|timed| timed.is_expired(time.now()));
+        let cause = if has_expired { Cause::Expired } else { cause };
+        match cause {
+            Cause::Evicted => self.state.counts.evictions += 1,
+            Cause::Expired => self.state.counts.expirations += 1,
+            Cause::Replaced | Cause::Removed => {}
         }
+        gone.push((entry.entry(), cause));
+        cause
+    }
+
+    /// Removes an entry that was found under the guard, if the table still has it. Returns the cause to report, or `None`
+    /// if the table did not have it.
+    pub fn remove(
+        &mut self,
+        guard: &Guard<'_>,
+        budget: &Budget,
+        time: &Clock,
+        entry: Shared<K, V>,
+        cause: Cause,
+        gone: &mut Gone<K, V>,
+    ) -> Option<Cause> {
+        self.shard.table.place_of(guard, entry)?;
         // SAFETY: found under the caller's guard.
         let resident = unsafe { Resident::new(entry) };
         self.state.policy.forget(resident);
-        self.take_out(guard, resident, cause, gone);
-        true
+        let cause = self.take_out(guard, time, resident, cause, gone);
+        self.return_surplus(budget);
+        Some(cause)
     }
 
-    /// Returns up to `most` of the lease to the pool, and evicts entries as needed. Returns the amount.
-    pub fn yield_room(&mut self, guard: &Guard<'_>, most: usize, gone: &mut Gone<K, V>) -> usize {
+    /// Gives up to `most` of the lease to the caller, and what the shard has in surplus, and evicts entries as needed.
+    /// Returns the amount.
+    pub fn yield_room(
+        &mut self,
+        guard: &Guard<'_>,
+        budget: &Budget,
+        time: &Clock,
+        most: usize,
+        gone: &mut Gone<K, V>,
+    ) -> usize {
         let left = self.state.lease - most.min(self.state.lease);
-        while self.state.used > left && self.evict(guard, gone).is_some() {}
+        while self.state.used > left && self.evict(guard, time, gone).is_some() {}
         let given = self.state.lease - left.max(self.state.used);
         self.state.lease -= given;
-        given
+        given + self.surplus(budget)
+    }
+
+    /// Takes the surplus out of the lease, and returns it. The surplus is the room of entries that have left and that
+    /// needed more than the shard's equal share. The shard keeps an equal share, or what it uses and a piece, and a
+    /// surplus of less than a piece. So a shard within its share never returns anything, and another one does so at most
+    /// once for each piece that has left. O(1).
+    fn surplus(&mut self, budget: &Budget) -> usize {
+        let (piece, share) = (budget.piece(), budget.share());
+        let keeps = share.max(self.state.used + piece);
+        if self.state.lease <= keeps + piece {
+            return 0;
+        }
+        let surplus = self.state.lease - keeps;
+        self.state.lease = keeps;
+        surplus
+    }
+
+    fn return_surplus(&mut self, budget: &Budget) {
+        match self.surplus(budget) {
+            0 => {}
+            surplus => budget.give(surplus),
+        }
+    }
+
+    /// Returns all unused lease to the pool.
+    pub fn return_unused(&mut self, budget: &Budget) {
+        budget.give(self.state.lease - self.state.used);
+        self.state.lease = self.state.used;
     }
 
     /// Shrinks the table if it has become much too large.
@@ -211,9 +277,9 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         self.state.counts
     }
 
-    /// Returns the shard's counts, for changes. The caller counts refused and expired entries.
-    pub fn counts_mut(&mut self) -> &mut Counts {
-        &mut self.state.counts
+    /// Counts an insertion that was refused.
+    pub fn count_refusal(&mut self) {
+        self.state.counts.refusals += 1;
     }
 
     /// Returns the bytes of memory in addition to the entries.
@@ -254,12 +320,12 @@ mod tests {
     #[test]
     fn a_shard_has_no_more_entries_than_places() {
         let (domain, shard) = (Domain::new(), Shard::<u64, (), S3Fifo>::new());
-        let (guard, budget) = (domain.pin(), Budget::new(1_000, 1));
+        let (guard, budget, time) = (domain.pin(), Budget::new(1_000, 1), Clock::new());
         let mut gone = Gone::new();
         let mut insert = |key: u64| {
             let seen = Seen { same_hash: Few::new(), same_key: None };
             let entry = Entry::boxed(key, (), key, 1);
-            assert!(matches!(shard.lock().insert(&guard, &budget, entry, &seen, &mut gone), Outcome::Kept));
+            assert!(matches!(shard.lock().insert(&guard, &budget, &time, entry, &seen, &mut gone), Outcome::Kept));
         };
         (0..3).for_each(&mut insert);
         shard.lock().state.len += MOST_ENTRIES - 3;

@@ -25,15 +25,16 @@ pub struct Stats {
     /// The bytes of tables and queues.
     pub overhead_bytes: usize,
     /// The number of look-ups that found their key; 0 unless [`Builder::record_hits`](crate::Builder::record_hits) was called.
+    /// A request that waits for another one's maker and gets its value counts here.
     pub hits: u64,
     /// The number of look-ups that did not find their key; 0 unless [`Builder::record_hits`](crate::Builder::record_hits) was
-    /// called.
+    /// called. A request that makes the value counts here, once.
     pub misses: u64,
     /// The number of insertions, including replacements.
     pub insertions: u64,
-    /// The number of entries that were evicted.
+    /// The number of entries that were evicted before they expired.
     pub evictions: u64,
-    /// The number of entries that were removed because they had expired.
+    /// The number of entries that had expired when they left, whatever removed them.
     pub expirations: u64,
     /// The number of insertions that were not kept.
     pub refusals: u64,

@@ -157,6 +157,108 @@ fn listeners_are_told_why() {
     cache.check_invariants();
 }
 
+/// An expired entry leaves as an expired one, whatever removes it, and no caller is told that it was there.
+#[test]
+fn expired_entries_are_reported_as_expired() {
+    let told = std::sync::Arc::new(Mutex::new(Vec::new()));
+    let tell = told.clone();
+    let listener = move |key: &u8, value: &u8, cause| tell.lock().unwrap().push((*key, *value, cause));
+    let cache = Cache::builder().on_leave(listener).shards(1).entries(4);
+    let mut expired = 0;
+    let mut ways: Vec<&dyn Fn()> = Vec::new();
+    let remove = || assert!(!cache.remove(&1));
+    let insert = || assert!(cache.insert(1, 2));
+    let invalidate = || assert_eq!(cache.invalidate_if(|key, _| *key == 2 || panic!("{key} has expired")), 1);
+    let clear = || cache.clear();
+    let shrink = || cache.resize(0);
+    ways.extend::<[&dyn Fn(); 5]>([&remove, &insert, &invalidate, &clear, &shrink]);
+    for way in ways {
+        cache.clear();
+        cache.insert(2, 2);
+        cache.insert_for(1, 1, Duration::ZERO);
+        told.lock().unwrap().clear();
+        way();
+        expired += 1;
+        let told = told.lock().unwrap().clone();
+        assert!(told.contains(&(1, 1, Cause::Expired)), "{told:?}");
+        assert!(
+            told.iter().all(|(key, value, cause)| *key == 2 || (*value, *cause) == (1, Cause::Expired)),
+            "{told:?}"
+        );
+        assert_eq!(cache.stats().expirations, expired);
+    }
+    assert_eq!(cache.stats().evictions, 1, "the entry that had not expired");
+    cache.check_invariants();
+}
+
+/// No entry expires before its time, and a time of zero is none.
+#[test]
+fn entries_live_for_their_time_at_least() {
+    let least = Duration::from_millis(1);
+    for idle in [false, true] {
+        let builder = Cache::<u32, ()>::builder();
+        let builder = if idle { builder.time_to_idle(least) } else { builder.time_to_live(least) };
+        let cache = builder.entries(10);
+        for key in 0..200 {
+            let before = std::time::Instant::now();
+            cache.insert(key, ());
+            while cache.contains(&key) {}
+            assert!(before.elapsed() >= least, "{:?}", before.elapsed());
+        }
+        for _ in 0..100 {
+            let mut hit = std::time::Instant::now();
+            cache.insert(1, ());
+            for _ in 0..3 {
+                let now = std::time::Instant::now();
+                if cache.get(&1).is_some() && idle {
+                    hit = now;
+                }
+                while hit.elapsed() < least / 2 {}
+            }
+            while cache.contains(&1) {}
+            assert!(hit.elapsed() >= least, "{:?}", hit.elapsed());
+        }
+    }
+    let none: Cache<u32, ()> = Cache::builder().time_to_idle(Duration::ZERO).entries(10);
+    none.insert(1, ());
+    assert!(!none.contains(&1) && none.get(&1).is_none());
+}
+
+/// A request that makes the value is one miss, however often it looks the key up.
+#[test]
+fn requests_are_counted_once() {
+    let cache: Cache<u64, u64> = Cache::builder().record_hits().entries(1_000);
+    let counted = || (cache.stats().hits, cache.stats().misses);
+    (0..100).for_each(|key| _ = cache.get_or_insert_with(key, |key| *key));
+    assert_eq!(counted(), (0, 100));
+    (0..100).for_each(|key| _ = cache.get_or_insert_with(key, |key| *key));
+    assert_eq!((counted(), cache.stats().hit_ratio()), ((100, 100), Some(0.5)));
+    assert_eq!(cache.get_or_try_insert_with(100, |_| Err(())), Err(()));
+    assert_eq!((cache.get(&100), counted()), (None, (100, 102)));
+    let mut task = std::pin::pin!(cache.get_or_insert_async(101, async { 1 }));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(task.as_mut().poll(&mut context).is_ready());
+    assert_eq!(counted(), (100, 103));
+    // One of the threads makes the value, and the others get it, before or after a wait.
+    thread::scope(|scope| (0..10).for_each(|_| _ = scope.spawn(|| cache.get_or_insert_with(200, |_| 1))));
+    assert_eq!(counted(), (109, 104));
+}
+
+#[test]
+fn caches_may_be_used_where_panics_are_caught() {
+    let cache: Cache<u64, u64> = Cache::builder().entries(10);
+    assert!(std::panic::catch_unwind(|| cache.get_or_insert_with(1, |_| panic!("planned"))).is_err());
+    assert_eq!(cache.get_or_insert_with(1, |_| 2), 2);
+}
+
+#[test]
+fn pairs_may_be_inserted_together() {
+    let mut cache: Cache<u64, u64> = Cache::builder().entries(10);
+    cache.extend([(1, 2), (3, 4)]);
+    (&cache).extend([(3, 5)]);
+    assert_eq!((cache.get(&1), cache.get(&3), cache.stats().len), (Some(2), Some(5), 2));
+}
+
 #[test]
 fn time_ends_entries_and_use_prolongs_them() {
     let idle: Cache<u8, u8> = Cache::builder().time_to_idle(Duration::from_millis(400)).entries(10);

@@ -23,10 +23,11 @@ static ALLOC: SimAlloc = SimAlloc;
 
 /// Explores the schedules of a cache of `capacity` entries with this number of shards.
 fn explored<P: Policy + 'static>(capacity: usize, shards: usize, seeds: u64) {
-    let setup = || {
-        let cache: Cache<u8, u32, P> = Cache::builder().policy::<P>().shards(shards).entries(capacity);
-        (cache, Recorder::<Op, Ret>::new())
-    };
+    explored_in(seeds, || Cache::<u8, u32>::builder().policy::<P>().shards(shards).entries(capacity));
+}
+
+fn explored_in<P: Policy + 'static>(seeds: u64, cache: impl Fn() -> Cache<u8, u32, P>) {
+    let setup = || (cache(), Recorder::<Op, Ret>::new());
     let client = |(cache, recorder): &(Cache<u8, u32, P>, Recorder<Op, Ret>), client: Client| {
         let mut log = recorder.log();
         for turn in 0..6 {
@@ -58,6 +59,15 @@ fn small_caches_serve_nothing_out_of_date_in_many_schedules() {
 #[test]
 fn shards_that_take_room_from_one_another_in_many_schedules() {
     explored::<S3Fifo>(128, 2, 500);
+}
+
+/// Most entries need more than an equal share of the capacity, so that room moves between the shards all the time.
+#[test]
+fn large_entries_come_and_go_in_many_schedules() {
+    const WEIGHTS: [usize; 4] = [1_000, 600_000, 400_000, 900_000];
+    explored_in(1_000, || {
+        Cache::<u8, u32>::builder().shards(4).weigher(1 << 20, |key: &u8, _| WEIGHTS[usize::from(key % 4)])
+    });
 }
 
 /// A table grows and shrinks while other threads look up entries that are always present.

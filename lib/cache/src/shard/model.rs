@@ -7,6 +7,7 @@ use archipelago_sync::rcu::{Domain, Flavour};
 
 use super::{Gone, Outcome, Seen, Shard};
 use crate::budget::Budget;
+use crate::clock::Clock;
 use crate::entry::Entry;
 use crate::few::Few;
 use crate::policy::Sieve;
@@ -22,7 +23,8 @@ impl World {
     fn insert_and_look(&self, own: usize, other: usize) -> bool {
         let (guard, seen) = (self.domain.pin(), Seen { same_hash: Few::new(), same_key: None });
         let entry = Entry::boxed(0, (), 0, 1);
-        let outcome = self.shards[own].lock().insert(&guard, &self.budget, entry, &seen, &mut Gone::new());
+        let (time, gone) = (Clock::new(), &mut Gone::new());
+        let outcome = self.shards[own].lock().insert(&guard, &self.budget, &time, entry, &seen, gone);
         assert!(matches!(outcome, Outcome::Kept));
         self.shards[other].table().find(&guard, 0, |_| true).is_some()
     }

@@ -78,6 +78,8 @@ impl Model for Map {
             (Op::Get(key), Ret::Value(Some(value))) => (state.get(key) == Some(value)).then(|| state.clone()),
             (Op::Get(key), Ret::Value(None)) => self.absent(state, *key),
             (Op::Insert(key, value), Ret::Was(true)) => with(state, *key, *value),
+            // A refused insertion removes the previous value.
+            (Op::Insert(key, _), Ret::Was(false)) => self.absent(state, *key),
             (Op::Remove(key), Ret::Was(true)) => state.contains_key(key).then(|| self.without(state, *key)),
             (Op::Remove(key), Ret::Was(false)) => self.absent(state, *key),
             (Op::GetOrInsert(key, own), Ret::Value(Some(value))) => match state.get(key) {
