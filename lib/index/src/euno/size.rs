@@ -28,8 +28,8 @@ pub trait Size: Copy + Send + Sync + 'static {
     type PartEntries: Array<Entry>;
     /// An inner node's words: two more than separators.
     type Words: Array<Word>;
-    /// An inner node's links to children: one more than separators. The parameter is the children's type and has no bound: a
-    /// bound that a node asks of itself has no end.
+    /// An inner node's links to children of type `P`: one more than separators. `P` has no bound: to show that a node is
+    /// `Sync`, the compiler would need that the node is `Sync` (E0275).
     type Children<P>: Array<Link<P>>;
 
     /// The number of a chunk's own slots.

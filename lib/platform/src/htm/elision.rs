@@ -37,6 +37,9 @@ pub fn elide<R>(
     fallback: impl FnOnce() -> R,
 ) -> R {
     let mut waits = 0;
+    if !super::available() {
+        super::support::note_wanted();
+    }
     while super::available() && waits < PATIENCE {
         while is_held() {
             hint::spin_loop();
