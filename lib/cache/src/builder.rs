@@ -154,10 +154,11 @@ where
     }
 
     /// Calls `listener` once with each entry that leaves the cache or is refused, in the thread that causes this, in the
-    /// order in which the entries left, at the end of the method. No lock is held, and the thread is in no section, so
+    /// order in which the entries left, at the end of the method (of `clear`, `invalidate_if`, `sync` and `resize`: after each
+    /// shard). No lock is held, and the thread is in no section, so
     /// the listener may use the cache, and may take its time: other threads' insertions are not refused meanwhile. (An
-    /// entry is freed after the listener returns. If a method removes many entries, those for which the listener has not
-    /// been called count as waiting for a reader.) Dropping the cache does not call the listener for the remaining
+    /// entry is freed after the listener returns. If a method removes many entries, all but the first count as waiting for
+    /// a reader until the listener has been called with the last, so a listener that inserts many of them again is refused.) Dropping the cache does not call the listener for the remaining
     /// entries. A listener that inserts an entry for each evicted one causes the next eviction, and so recurses without
     /// end. If the listener panics, it is called with the other entries nevertheless, and then the cache's method
     /// panics, after it has taken effect.

@@ -28,7 +28,7 @@ impl<T: Copy> Few<T> {
     }
 
     /// Returns the items in the order of their addition.
-    pub fn iter(&self) -> impl Iterator<Item = T> + Clone {
+    pub fn iter(&self) -> impl Iterator<Item = T> {
         self.first.iter().chain(&self.others).copied()
     }
 }

@@ -61,6 +61,8 @@ struct Leaving<'a, K, V, P, S> {
     gone: Gone<K, V>,
     /// The entry whose insertion was refused.
     refused: Option<Unplaced<K, V>>,
+    /// What of `gone` counts as waiting, until `gone` is retired.
+    untold: Untold<'a>,
 }
 
 /// Drops an entry, and keeps its block.
@@ -75,7 +77,8 @@ unsafe fn reclaim<K, V>(object: *mut (), context: *mut ()) {
     }
 }
 
-/// Counts, while it lives, the weight of removed entries that a listener is told of, and which RCU does not count yet.
+/// Counts, while it lives, the weight of removed entries that RCU does not count yet: the call that has removed them goes on to
+/// remove others, or tells a listener of them.
 struct Untold<'c> {
     all: &'c AtomicUsize,
     weight: usize,
@@ -99,13 +102,14 @@ fn bag_weight(most_waiting: usize) -> usize {
     (most_waiting / BAGS).min(BAG)
 }
 
-impl<'c> Untold<'c> {
-    fn count(all: &'c AtomicUsize, weight: usize) -> Self {
-        if weight > 0 {
+impl Untold<'_> {
+    /// Counts `weight` at least.
+    fn reach(&mut self, weight: usize) {
+        if weight > self.weight {
             // Relaxed, as all accesses: the number publishes no data.
-            all.fetch_add(weight, Relaxed);
+            self.all.fetch_add(weight - self.weight, Relaxed);
+            self.weight = weight;
         }
-        Self { all, weight }
     }
 }
 
@@ -119,7 +123,16 @@ impl Drop for Untold<'_> {
 
 impl<'a, K, V, P, S> Leaving<'a, K, V, P, S> {
     fn new(inner: &'a Inner<K, V, P, S>) -> Self {
-        Self { inner, gone: Gone::new(), refused: None }
+        Self { inner, gone: Gone::new(), refused: None, untold: Untold { all: &inner.untold, weight: 0 } }
+    }
+
+    /// Counts the entries after the first `counted` as waiting, before the call goes on. Returns the number of entries.
+    fn count(&mut self, counted: usize) -> usize {
+        // SAFETY: the entries are not freed while they are in `self`.
+        let weights = self.gone.iter().skip(counted).map(|(entry, _)| unsafe { Resident::new(entry) }.weight());
+        let (more, weight) = weights.fold((0, 0), |(count, sum), weight| (count + 1, sum + weight));
+        self.untold.reach(self.untold.weight + weight);
+        counted + more
     }
 
     /// # Safety
@@ -134,12 +147,12 @@ impl<'a, K, V, P, S> Leaving<'a, K, V, P, S> {
     }
 
     /// Calls the listener, if the cache has one, with each entry, in the order in which they left.
-    fn tell(&self, panics: &mut FirstPanic) {
+    fn tell(&mut self, panics: &mut FirstPanic) {
         let Some(listener) = &self.inner.config.listener else { return };
         // SAFETY: the entries are not freed while they are in `self`.
         let weight = |entry| unsafe { Resident::new(entry) }.weight();
         // Not the first entry: most changes have only one, and should not write a common cache line.
-        let _untold = Untold::count(&self.inner.untold, self.gone.iter().skip(1).map(|(entry, _)| weight(entry)).sum());
+        self.untold.reach(self.gone.iter().skip(1).map(|(entry, _)| weight(entry)).sum());
         let refused = self.refused.iter().map(|entry| (entry.0, Cause::Evicted));
         for (entry, cause) in self.gone.iter().chain(refused) {
             // SAFETY: as above.
@@ -209,7 +222,8 @@ pub(crate) struct New<K, V> {
     value: V,
     hash: u64,
     weight: usize,
-    times: Times,
+    /// The entry's own time to live.
+    live: Option<core::time::Duration>,
 }
 
 /// The result of an insertion.
@@ -344,12 +358,14 @@ where
     {
         let hash = self.hash(&key);
         let weight = (self.config.weigher)(&key, &value);
-        New { key, value, hash, weight, times: self.times(own) }
+        New { key, value, hash, weight, live: own }
     }
 
     /// Makes an entry.
     fn entry(&self, guard: &Guard<'_>, new: New<K, V>) -> Unplaced<K, V> {
-        let New { key, value, hash, weight, times } = new;
+        let New { key, value, hash, weight, live } = new;
+        // The times begin here, since the section may have had to wait.
+        let times = self.times(live);
         // The bucket, and the entry that will be replaced, are mostly in no processor's cache. They are loaded while the new entry is written.
         self.shard(hash).table().foresee(guard, hash, 1);
         let long = is_long(weight, times);
@@ -505,24 +521,31 @@ where
 
     /// Makes room in the pool: the other shards give up their leases until the pool has `need`. There are up to three
     /// rounds, each of which begins with the next shard. First, shards with more than an equal share give up what they
-    /// have in excess, or a quarter of a share: otherwise chance would make some shards ever larger, while large entries
-    /// come and go. Then each shard gives up a part in proportion to its lease, or a piece: otherwise a large entry would
-    /// leave some shards without any room. At last shards give up all that they have.
+    /// have in excess, but at most a quarter of a share: otherwise chance would make some shards ever larger, while large
+    /// entries come and go. Then each shard gives up a part in proportion to its lease, or a piece: otherwise a large entry
+    /// would leave some shards without any room. At last shards give up all that they have.
     fn gather(&self, guard: &Guard<'_>, hash: u64, need: usize, gone: &mut Gone<K, V>) {
         let (own, count, share) = (self.shard_index(hash), self.shards.len(), self.budget.share());
         let mut lacking = need.saturating_sub(self.budget.pool());
-        let (whole, capacity) = (lacking as u128, self.budget.capacity().max(1) as u128);
+        // The sum of the other shards' leases after the first round, and what is lacking then.
+        let (mut leases, mut rest) = (0, lacking as u128);
         for (round, step) in (0..3).flat_map(|round| (1..count).map(move |step| (round, step))) {
             if lacking == 0 {
                 break;
             }
+            if (round, step) == (1, 1) {
+                rest = lacking as u128;
+            }
             let mut shard = self.shards[(own + step) % count].lock();
             let most = match round {
                 0 => shard.lease().saturating_sub(share).min(share / 4),
-                1 => ((shard.lease() as u128 * whole / capacity) as usize).max(self.budget.piece()),
+                1 => ((shard.lease() as u128 * rest).div_ceil(leases.max(1)) as usize).max(self.budget.piece()),
                 _ => lacking,
             };
             let given = shard.yield_room(guard, &self.budget, &self.clock, most.min(lacking), gone);
+            if round == 0 {
+                leases += shard.lease() as u128;
+            }
             drop(shard);
             self.budget.give(given);
             lacking = lacking.saturating_sub(given);
@@ -576,10 +599,13 @@ where
                 // Each shard has a guard of its own, so that a guard delays the freeing of removed entries as little as
                 // possible.
                 let (guard, _) = self.begin();
+                let mut counted = 0;
                 for entry in shard.table().entries(&guard).filter(|entry| which(&guard, *entry)) {
                     let gone = &mut leaving.gone;
                     let reported = shard.lock().remove(&guard, &self.budget, &self.clock, entry, cause, gone);
                     removed += usize::from(reported == Some(cause));
+                    // The room of the entry may be used again at once, and the sweep may take long.
+                    counted = leaving.count(counted);
                 }
             }
             panics.call(|| leaving.settle(0));

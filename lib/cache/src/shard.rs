@@ -230,7 +230,7 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
 
     /// Takes the surplus out of the lease, and returns it. The surplus is the room of entries that have left and that
     /// needed more than the shard's equal share. The shard keeps an equal share, or what it uses and a piece, and a
-    /// surplus of less than a piece. So a shard within its share never returns anything, and another one does so at most
+    /// surplus of at most a piece. So a shard within its share never returns anything, and another one does so at most
     /// once for each piece that has left. O(1).
     fn surplus(&mut self, budget: &Budget) -> usize {
         let (piece, share) = (budget.piece(), budget.share());
@@ -303,6 +303,8 @@ impl<K, V, P> Drop for Locked<'_, K, V, P> {
     fn drop(&mut self) {
         // The change precedes the thread's later look-ups. Otherwise two threads that change keys of two shards could
         // each miss the other's change.
+        // (Two further threads may see the two changes in different orders by the memory model, but not on processors whose stores
+        // reach all others at one moment, such as x86-64 and Armv8.)
         fence(SeqCst);
     }
 }

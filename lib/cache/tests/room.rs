@@ -145,10 +145,11 @@ fn large_entries_take_little_from_each_shard() {
         (0..share).for_each(|number| assert!(cache.insert(in_shard(shard, number), SMALL)));
     }
     assert!(cache.insert(in_shard(0, 1_000), CAPACITY / MANY as usize * 4));
-    for shard in 1..MANY {
-        let left = (0..share).filter(|number| cache.contains(&in_shard(shard, *number))).count();
-        assert!(left as u64 > share * 8 / 10, "shard {shard}: {left} of {share} entries are left");
-    }
+    let least = || (1..MANY).map(|shard| (0..share).filter(|at| cache.contains(&in_shard(shard, *at))).count()).min();
+    assert!(least() > Some(share as usize * 8 / 10), "{:?} of {share} entries are left", least());
+    // An entry of four fifths of the capacity leaves each shard something.
+    assert!(cache.insert(in_shard(0, 1_000), CAPACITY / 5 * 4));
+    assert!(least() > Some(share as usize / 20), "{:?} of {share} entries are left", least());
     cache.check_invariants();
 }
 
@@ -173,7 +174,7 @@ fn slow_listeners_hold_up_nothing() {
             thread::yield_now();
         }
         // Entries that wait for a reader would reach their bound after some hundred insertions.
-        let refused = (0..20_000).filter(|key| !cache.insert(*key, 0)).count();
+        let refused = (0..3_000).filter(|key| !cache.insert(*key, 0)).count();
         end.store(true, Relaxed);
         assert_eq!(refused, 0);
     });
@@ -184,7 +185,7 @@ fn slow_listeners_hold_up_nothing() {
 /// stays bounded while the listener takes its time.
 #[test]
 fn what_listeners_have_not_seen_is_bounded() {
-    const ENTRIES: usize = 10_000;
+    const ENTRIES: usize = 1_000;
     let (tell, told) = mpsc::channel();
     let (go_on, may_go_on) = mpsc::channel();
     let waits = Mutex::new((tell, may_go_on));
@@ -208,6 +209,36 @@ fn what_listeners_have_not_seen_is_bounded() {
     assert!((0..ENTRIES).all(|key| cache.insert(key, 0)), "all have been told");
 }
 
+/// What a sweep has removed counts as waiting while the sweep goes on: the room of its entries is not used twice.
+#[test]
+fn what_slow_sweeps_have_removed_is_bounded() {
+    const ENTRIES: usize = 1_000;
+    let cache = Cache::<usize, usize>::builder().shards(1).entries(ENTRIES);
+    (0..ENTRIES).for_each(|key| assert!(cache.insert(key, 0)));
+    let seen = AtomicUsize::new(0);
+    let (tell, told) = mpsc::channel();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let cache = &cache;
+        scope.spawn(move || {
+            cache.invalidate_if(|_, _| {
+                // The last entry: all others have been removed.
+                if seen.fetch_add(1, Relaxed) == ENTRIES - 1 {
+                    tell.send(()).unwrap();
+                    may_go_on.recv().unwrap();
+                }
+                true
+            })
+        });
+        told.recv().unwrap();
+        let kept = (0..ENTRIES).filter(|key| cache.insert(*key, 0)).count();
+        go_on.send(()).unwrap();
+        assert!(kept < ENTRIES / 2, "{kept}");
+    });
+    assert!((0..ENTRIES).all(|key| cache.insert(key, 0)), "nothing waits any more");
+    cache.check_invariants();
+}
+
 /// A weigher that takes its time holds up nothing either.
 #[test]
 fn slow_weighers_hold_up_nothing() {
@@ -225,7 +256,7 @@ fn slow_weighers_hold_up_nothing() {
     thread::scope(|scope| {
         scope.spawn(|| assert!(cache.insert(LARGE, 0)));
         told.recv().unwrap();
-        let refused = (0..20_000).filter(|key| !cache.insert(*key, 0)).count();
+        let refused = (0..3_000).filter(|key| !cache.insert(*key, 0)).count();
         go_on.send(()).unwrap();
         assert_eq!(refused, 0);
     });
@@ -236,13 +267,13 @@ fn slow_weighers_hold_up_nothing() {
 fn removed_entries_have_a_bound_in_any_unit() {
     let cache: Cache<u64, usize> = Cache::builder().weigher(100, |_, _| 1);
     let pinned = cache.pin();
-    let kept = (0..10_000).filter(|key| cache.insert(*key, 0)).count();
+    let kept = (0..1_000).filter(|key| cache.insert(*key, 0)).count();
     assert!((100..200).contains(&kept), "{kept}");
     drop(pinned);
     assert!(cache.insert(0, 0));
     let pinned = cache.pin();
     cache.resize(10);
-    let kept = (0..10_000).filter(|key| cache.insert(*key, 0)).count();
+    let kept = (0..1_000).filter(|key| cache.insert(*key, 0)).count();
     assert!(kept <= 10, "{kept}: what waits is bounded by the present capacity");
     drop(pinned);
 }

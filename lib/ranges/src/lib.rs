@@ -40,7 +40,7 @@
 //! - *Users' code in a change* runs while the change's leaves are locked. It may look points up; a change of a
 //!   `RangeMap` within it panics. Destructors run without locks, after the change took effect.
 //! - *Memory*: replaced memory is freed when all sessions ([`RangeMap::pin`]) that were open at its replacement have
-//!   ended. So a long session delays the freeing of everything that is replaced during the session. If more threads than
+//!   ended, and all calls that were in progress, such as a change that waits for a leaf. So a long session delays the freeing of everything that is replaced during the session. If more threads than
 //!   processors use the map, a change first waits for sessions when this thread's replaced memory exceeds about 10 KiB:
 //!   for 10 ms at most, and once until sessions have ended. So beside many threads that read large windows all the
 //!   time, changes are slow, but not stopped.
