@@ -315,6 +315,7 @@ impl Loop {
                         client.unblocked = Some(error);
                         continue;
                     };
+                    client.last = now();
                     client.answer_unblocked(error, nothing);
                     if let Some(until) = until {
                         self.deadlines.remove(&(until, owner.slot));
@@ -351,6 +352,8 @@ impl Loop {
         if client.card.owner.id != owner.id {
             return;
         }
+        // A client is not idle as soon as its wait ends: the answer has yet to be sent.
+        client.last = now();
         // If `stopped` is set, the client must be woken. If it is not, this loop carries out changes itself, and its
         // round has noted which clients have more requests.
         let mut stopped = self.shared.store.waits() || client.special.is_some() || client.blocked.is_some();
@@ -390,7 +393,9 @@ impl Loop {
             }
             Verdict::Heard => {
                 (client.waits, client.aside) = (client.waits - 1, false);
-                client.output.append(&mut client.later);
+                // Taken, so that the room of a long answer is freed.
+                let later = core::mem::take(&mut client.later);
+                client.output.extend_from_slice(&later);
                 stopped = true;
             }
             Verdict::Done(outcome) if !client.listens.is_empty() => client.listened(&self.shared, &outcome.reply),
@@ -457,6 +462,7 @@ impl Loop {
             if (core::mem::take(&mut client.sleeps) || self.shared.unblock(client.card.owner.id))
                 && let Some((_, nothing)) = client.blocked.take()
             {
+                client.last = super::now();
                 client.answer(&nothing);
             }
             self.end_keeping(slot);
@@ -481,8 +487,8 @@ impl Loop {
         }
     }
 
-    /// Ends the clients that have neither sent nor received anything for `timeout` seconds. As in Redis, clients that wait for something are
-    /// not idle: for an answer, a message or the requests of others.
+    /// Ends the clients that have neither sent nor received anything for `timeout` seconds. As in Redis, clients that wait
+    /// for something are not idle: for an answer, a message or the requests of others.
     fn end_idle(&mut self) {
         let Some(seconds) = self.shared.config.get("timeout").parse().ok().filter(|seconds| *seconds > 0) else {
             return;

@@ -6,6 +6,7 @@ use archipelago_server::server::{Server, Settings};
 use std::io::Write;
 use std::net::TcpStream;
 use std::process::Command;
+use std::time::Duration;
 
 /// Returns the resident memory of this process, in bytes. The server runs in this process.
 fn resident() -> usize {
@@ -170,9 +171,22 @@ fn a_password_comes_first() {
     assert_eq!(client.ask("SET a 1"), "+OK");
 }
 
+/// Waits until the server has this many clients, including the one that asks. Ends the test if this takes minutes.
+fn until_there_are(server: &Server, clients: usize) {
+    let mut client = Client::new(server.address());
+    let line = format!("connected_clients:{clients}\r\n");
+    for _ in 0..60_000 {
+        if client.ask("INFO clients").contains(&line) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    panic!("{}", client.ask("CLIENT LIST"));
+}
+
 /// Waits until the server has no other clients.
 fn until_alone(server: &Server) {
-    while !Client::new(server.address()).ask("INFO clients").contains("connected_clients:1\r\n") {}
+    until_there_are(server, 1);
 }
 
 #[test]
@@ -259,7 +273,7 @@ fn a_client_that_does_nothing_for_ever_is_ended_if_there_is_a_timeout() {
     assert_eq!(other.ask("CONFIG SET timeout 1"), "+OK");
     drop(other);
     // As in Redis, the clients that wait for a key wait on, and are not idle.
-    while !Client::new(server.address()).ask("INFO clients").contains("connected_clients:9\r\n") {}
+    until_there_are(&server, 9);
     assert!(resident() < before + (64 << 20), "memory grew from {before} to {}", resident());
     for clients in &mut silent {
         let mut waiting = clients.pop().unwrap();

@@ -203,6 +203,27 @@ fn idle_clients_are_ended_and_silent_connections_are_probed() {
     assert!(own.patience().unwrap() > Duration::from_millis(100));
 }
 
+/// A wait may be longer than `timeout`, and end in the round in which idle clients are looked for.
+#[test]
+fn a_client_whose_wait_just_ended_is_not_idle() {
+    let (mut own, owner, _other) = with_a_client();
+    own.shared.config.set("timeout", "5").unwrap();
+    let client = own.client(owner).unwrap();
+    (client.waits, client.last) = (1, now() - 10_000);
+    own.hear(owner, Verdict::Done(Outcome { reply: Reply::OK, effects: None }));
+    own.end_idle();
+    let client = own.client(owner).unwrap();
+    assert!(!client.dead && client.waits == 0);
+    // Until the client's deadline.
+    let past = Instant::now();
+    (client.blocked, client.sleeps, client.last) = (Some((Some(past), Reply::NullArray)), true, now() - 10_000);
+    own.deadlines.insert((past, owner.slot));
+    own.idle = past;
+    own.on_time();
+    let client = own.client(owner).unwrap();
+    assert!(!client.dead && client.blocked.is_none());
+}
+
 /// A long request and a long answer may take longer than `timeout`.
 #[test]
 fn a_client_that_sends_or_receives_a_part_is_not_idle() {
@@ -211,6 +232,8 @@ fn a_client_that_sends_or_receives_a_part_is_not_idle() {
     let mut is_ended = |sent: &[u8], output: usize| {
         io::Write::write_all(&mut other, sent).unwrap();
         let client = own.client(owner).unwrap();
+        // The bytes may arrive late.
+        while !sent.is_empty() && client.wire.source().peek(&mut [0]).is_err() {}
         client.output.extend(vec![0; output]);
         (client.last, client.readable) = (now() - 10_000, true);
         own.wake(owner.slot);
