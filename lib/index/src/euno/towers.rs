@@ -210,6 +210,24 @@ impl<F: ChunkForm, S: Size> Towers<F, S> {
         gone.gone();
         Ok(())
     }
+
+    /// Returns the lower bounds of all chunks but the first, in ascending order, within the caller's guard. If a chunk is
+    /// being changed, only the bounds before it and its own are returned.
+    fn lows(&self) -> Vec<u64> {
+        let (mut lows, mut at) = (Vec::new(), self.head.chunk.load());
+        loop {
+            // SAFETY: the first chunk stays, and the pointers to the others are proven, within the caller's guard.
+            let chunk = unsafe { &*at };
+            let Some(version) = chunk.lock().read_unlocked() else { return lows };
+            let next = chunk.next.load();
+            if AtVersion(chunk.lock(), version).prove().is_err() || next.is_null() {
+                return lows;
+            }
+            // SAFETY: proven just now.
+            lows.push(unsafe { &*next }.low_word());
+            at = next;
+        }
+    }
 }
 
 impl<F: ChunkForm, S: Size> Index<F> for Towers<F, S> {
@@ -292,10 +310,12 @@ impl<F: ChunkForm, S: Size> Index<F> for Towers<F, S> {
                 // SAFETY: the pointer is proven, within the caller's guard.
                 at = Some(unsafe { &*to });
             }
-            if level == 0 || keys.len() >= count.saturating_mul(16) {
+            if keys.len() >= count.saturating_mul(16) {
                 return show_some::<F>(&keys, count, &mut show);
             }
         }
+        // Few towers are at very different distances, since chance decides which chunks have one.
+        show_some::<F>(&self.lows(), count, &mut show);
     }
 
     fn bytes(&self) -> usize {
