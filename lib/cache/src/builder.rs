@@ -153,15 +153,15 @@ where
         self
     }
 
-    /// Calls `listener` once with each entry that leaves the cache or is refused, in the thread that causes this, in the
-    /// order in which the entries left, at the end of the method (of `clear`, `invalidate_if`, `sync` and `resize`: after each
-    /// shard). No lock is held, and the thread is in no section, so
-    /// the listener may use the cache, and may take its time: other threads' insertions are not refused meanwhile. (An
-    /// entry is freed after the listener returns. If a method removes many entries, all but the first count as waiting for
-    /// a reader until the listener has been called with the last, so a listener that inserts many of them again is refused.) Dropping the cache does not call the listener for the remaining
-    /// entries. A listener that inserts an entry for each evicted one causes the next eviction, and so recurses without
-    /// end. If the listener panics, it is called with the other entries nevertheless, and then the cache's method
-    /// panics, after it has taken effect.
+    /// Calls `listener` once with each entry that leaves the cache or is refused, in the thread that causes this, in
+    /// the order in which the entries left, at the end of the method (of `clear`, `invalidate_if`, `sync` and `resize`:
+    /// after each shard). No lock is held, and the thread is in no section, so the listener may use the cache, and may
+    /// take its time: other threads' insertions are not refused meanwhile. (An entry is freed after the listener
+    /// returns. If a method removes many entries, all but the first count as waiting for a reader until the listener
+    /// has been called with the last, so a listener that inserts many of them again is refused.) Dropping the cache
+    /// does not call the listener for the remaining entries. A listener that inserts an entry for each evicted one
+    /// causes the next eviction, and so recurses without end. If the listener panics, it is called with the other
+    /// entries nevertheless, and then the cache's method panics, after it has taken effect.
     pub fn on_leave(mut self, listener: impl Fn(&K, &V, Cause) + Send + Sync + 'static) -> Self {
         self.listener = Some(Box::new(listener));
         self
