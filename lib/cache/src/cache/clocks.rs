@@ -1,10 +1,10 @@
 //! Caches whose clock jumps forward by years, stands still, or is set back. (The clock of the product is monotonic, but
 //! a machine that sleeps or moves to another host may break this promise.)
 
+use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
+use archipelago_platform::sync::Arc;
+use archipelago_platform::thread;
 use core::time::Duration;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::thread;
 
 use super::Cache;
 use crate::cause::Cause;

@@ -75,7 +75,7 @@ pub fn support() -> Support {
     *FOUND.get_or_init(find)
 }
 
-/// Whether a structure or a retry loop has wanted transactions and there were none.
+/// `true` if a structure or a retry loop has asked for transactions, and this machine has none.
 static WANTED: AtomicBool = AtomicBool::new(false);
 
 /// Notes that there are no transactions for the caller, which goes on without them.

@@ -5,7 +5,7 @@
 /// any of them is set. `bits` has at least 64 bits then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hexadecimal {
-    /// Whether the number has a minus sign.
+    /// `true` if the number has a minus sign.
     pub negative: bool,
     /// The first bits of the number. If `bits` is 0, the number is 0.
     pub bits: u128,

@@ -67,7 +67,7 @@ pub struct Client {
     pub special: Option<Write>,
     /// The number of operations that are not answered yet.
     pub waits: usize,
-    /// Whether the client waits for the answer to a long read, or for its messages to itself.
+    /// `true` while the client waits for the answer to a long read, or for its messages to itself.
     pub aside: bool,
     /// If the client is blocked: the time at which its wait ends, and the answer at that time. `None` as the time means no
     /// end.
@@ -81,7 +81,7 @@ pub struct Client {
     pub tracking: Option<Mode>,
     /// The argument of the last `CLIENT CACHING`, as long as it counts.
     pub caching: Option<bool>,
-    /// Whether `caching` counts no more at the next request outside a transaction.
+    /// `true` if the next request outside a transaction ends what `caching` says.
     pub caching_ends: bool,
     /// Whether the letters to the client's cache are kept to be sent again, see [`tracking`](super::tracking).
     pub keeps: bool,

@@ -1,5 +1,5 @@
-//! Servers on several NUMA nodes. The nodes are synthetic: each has a replica of the database and event loops, as on a
-//! machine with so many nodes, but this machine's memory and processors.
+//! Servers on several NUMA nodes. The nodes are synthetic: each node has a replica of the database and event loops of its
+//! own, and all nodes share this machine's memory and processors.
 
 use std::collections::BTreeSet;
 use std::env;
