@@ -52,3 +52,5 @@ pub const LOWERED: &str = "the root's only child is found";
 pub const MERGED: &str = "a chunk's entries have moved";
 /// A walk over an `Art` has read the byte of a slot of a small node, and reads the slot's edge next.
 pub const PLACE: &str = "a place's byte is read";
+/// A walk that merges pages all over a map has examined a batch of pages, and continues or ends next.
+pub const WALKED: &str = "a batch of pages is examined";

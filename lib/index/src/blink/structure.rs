@@ -12,7 +12,7 @@ use super::tree::Tree;
 use crate::limits::Limits;
 use crate::structure::{Bytes, End, Held, Kind, Put, Structure, When, Word, Words};
 use crate::tally::{Growth, Tally};
-use crate::thin::Thin;
+use crate::thin::{Extent, Thin};
 use archipelago_platform::hint;
 use archipelago_platform::sync::{Arc, Weak};
 use archipelago_platform::topology::Topology;
@@ -127,7 +127,12 @@ impl<F: SlotForm, P: Policy> Core<F, P> {
 
     /// Returns whether a walk should merge pages.
     fn is_due(&self) -> bool {
-        self.thin.is_due(self.tally.entries(), self.pages(), Page::<F, P>::MOST)
+        self.thin.is_due(self.extent(), Page::<F, P>::MOST)
+    }
+
+    /// Returns the numbers of the map's entries and of a tree's pages.
+    fn extent(&self) -> Extent {
+        Extent { entries: self.tally.entries(), pages: self.pages() }
     }
 
     /// Returns the number of pages of a tree.
@@ -142,15 +147,16 @@ impl<F: SlotForm, P: Policy> Core<F, P> {
         // pages that are the last ones in their memory regions after the merges.
         let mut merge = self.is_due();
         for _ in 0..MOST_WALKS {
-            let before = self.pages();
+            let began = self.extent();
             // `filter` visits all trees, rather than only the first that has work.
             if self.trees.all().iter().filter(|tree| tree.sweep(merge, &self.domain)).count() == 0 {
                 return;
             }
             self.reclaim();
             if merge {
-                self.thin.walked(self.tally.entries(), self.pages());
-                merge = 8 * self.pages() < 7 * before;
+                let ended = self.extent();
+                self.thin.walked(began, ended);
+                merge = 8 * ended.pages < 7 * began.pages;
             }
         }
     }

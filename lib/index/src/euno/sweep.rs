@@ -20,7 +20,7 @@ use super::look::Alone;
 use super::size::Size;
 use super::waste::Waste;
 use crate::tally::Growth;
-use crate::thin::WELL;
+use crate::thin::{Extent, WELL};
 use archipelago_platform::memory::Sparse;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
@@ -58,12 +58,13 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
             if self.memory.close_sparse(Sparse::Third) == 0 && !merge {
                 return;
             }
-            let before = self.chunks();
+            let began = self.extent();
             self.walk(merge);
             self.reclaim();
             if merge {
-                self.thin.walked(self.tally.entries(), self.chunks());
-                merge = 8 * self.chunks() < 7 * before;
+                let ended = self.extent();
+                self.thin.walked(began, ended);
+                merge = 8 * ended.pages < 7 * began.pages;
             }
         }
     }
@@ -89,11 +90,12 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     }
 
     fn is_due(&self) -> bool {
-        self.thin.is_due(self.tally.entries(), self.chunks(), I::Size::SLOTS)
+        self.thin.is_due(self.extent(), I::Size::SLOTS)
     }
 
-    fn chunks(&self) -> usize {
-        usize::try_from(self.tally.sum().nodes).unwrap_or(0)
+    fn extent(&self) -> Extent {
+        let pages = usize::try_from(self.tally.sum().nodes).unwrap_or(0);
+        Extent { entries: self.tally.entries(), pages }
     }
 
     fn reclaim(&self) {

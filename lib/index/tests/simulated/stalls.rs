@@ -412,3 +412,22 @@ fn a_pop_of_a_tree_that_is_overtaken() {
         stalled_at((points::OUTERMOST, 1), make, pop, quick, Art::check_invariants);
     }
 }
+
+/// A walk has examined all pages, whose neighbours did not fit together. Before the walk ends, another thread removes
+/// entries all over the map, but too few for a merge at a removal. The next walk must be due.
+#[test]
+fn a_walk_whose_pages_are_thinned_meanwhile() {
+    let keep = |map: &HydraList<u64, u64>, kept: u64| map.pin().retain(|key, _| key % 14 < kept);
+    let make = || {
+        let map = HydraList::from_sorted((0..6_000).map(|key| (key, key)));
+        keep(&map, 6);
+        map
+    };
+    let check = |map: &HydraList<u64, u64>| {
+        map.sync();
+        let stats = map.stats();
+        assert!(3 * stats.entries > stats.room, "{stats:?}");
+        map.check_invariants();
+    };
+    stalled_at((points::WALKED, 1), make, HydraList::sync, |map| keep(map, 4), check);
+}

@@ -19,7 +19,10 @@ use super::super::oplog::OpKind;
 use super::super::page::{Fill, Page};
 use super::super::shared::{Core, Local};
 use crate::hydra::HydraForm;
+use crate::points;
+use crate::thin::Extent;
 use archipelago_platform::atomic::Ordering::Relaxed;
+use archipelago_platform::hint::point;
 use archipelago_platform::memory::Sparse;
 use archipelago_platform::sync::MutexGuard;
 use archipelago_platform::thread;
@@ -51,9 +54,10 @@ impl<F: HydraForm> Core<F> {
         if *in_closed == 0 && !merge || !again && before > 0 {
             return false;
         }
+        let began = self.extent();
         self.compact(node);
         if merge {
-            self.maintenance.thin.walked(self.len(), self.pages());
+            self.maintenance.thin.walked(began, self.extent());
         }
         true
     }
@@ -81,7 +85,11 @@ impl<F: HydraForm> Core<F> {
     }
 
     fn is_due(&self) -> bool {
-        self.maintenance.thin.is_due(self.len(), self.pages(), F::Page::SLOTS)
+        self.maintenance.thin.is_due(self.extent(), F::Page::SLOTS)
+    }
+
+    fn extent(&self) -> Extent {
+        Extent { entries: self.len(), pages: self.pages() }
     }
 
     /// For tests: moves every page except the first. The caller holds no guard.
@@ -100,6 +108,7 @@ impl<F: HydraForm> Core<F> {
         while let Some(low) = from.filter(|_| !self.is_ending()) {
             let guard = self.domain.pin();
             from = self.compact_some(&self.local_at(&guard, node), F::probe(&low));
+            point(points::WALKED);
         }
     }
 
