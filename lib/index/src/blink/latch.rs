@@ -1,4 +1,4 @@
-//! Latches in addition to a page's version lock, as McKenzie's thesis (see `mod.rs`) compares them.
+//! Latches in addition to a page's version lock, as McKenzie's thesis (see `blink.rs`) compares them.
 //!
 //! Writers always take the page's version lock, which shows readers that a page has changed. A policy may let writers
 //! take a reader-writer lock first, and may let readers take it too. Then a reader never runs at the same time as a
