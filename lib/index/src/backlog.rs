@@ -17,9 +17,8 @@ pub enum OnBacklog {
     /// meanwhile may exceed the limit, but the `try_` operations refuse in this case, too.
     ///
     /// Two cases can deadlock. In the first, a closure of `get_with` waits for something that another thread does after
-    /// an insert: the two threads wait for each other. In the second, a task holds an `Entry` and moves to another
-    /// thread: an insert in this thread waits until the task drops its own entry. Such a task should use the `try_`
-    /// operations.
+    /// an insert: the two threads wait for each other. In the second, a task holds an `Entry`, moves to another thread,
+    /// and inserts there: the insert waits for the task's own `Entry`. Such a task should use the `try_` operations.
     #[default]
     Wait,
     /// They proceed; only the `try_` operations refuse.
@@ -37,8 +36,8 @@ pub struct Garbage {
     pub bytes: usize,
     /// The number of threads that are reading now.
     pub readers: usize,
-    /// The number of epochs by which the oldest reader is behind. If it is more than 0, nothing can be reclaimed until
-    /// this reader ends.
+    /// The number of epochs by which the oldest reader is behind. If it is more than 0, the epoch cannot advance, so
+    /// memory removed from now on cannot be reclaimed until this reader ends.
     pub lag: u64,
     /// The number of failed attempts to advance reclamation since the last success; each failed because of a reader. If
     /// this number and `bytes` both grow, some reader does not end.

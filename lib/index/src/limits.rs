@@ -2,9 +2,9 @@
 //!
 //! The cap on all memory is kept by an *allowance*: a number of bytes that may be requested before the memory is
 //! counted again. There are two allowances: of operations that need room in pages only, and of operations that need
-//! memory outside pages, too. Each is at most a quarter of what was left at the last count, and at most 4 MiB. Counting
-//! reads the counters of all threads, but is rare with an allowance, and requests of several threads between two counts
-//! stay below the cap.
+//! memory outside pages, too. Each is at most a quarter of what was left at the last count, and at most 4 MiB. So the
+//! requests of several threads between two counts stay below the cap. Counting reads the counters of all threads, but
+//! is rare with an allowance.
 //!
 //! Pages are allocated in blocks of many pages. For an entry that needs room in pages only, free pages of a block do
 //! not count: only memory *in use* counts ([`Limits::left`](Limits::left)). At the cap, entries that need no new page

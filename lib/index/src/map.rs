@@ -101,7 +101,7 @@ pub(crate) type CoreOf<S, K> = <FormOf<K> as Form>::Core<S>;
 /// A map is invariant in the types of its keys and values, like a lock around them. One `'static` type can be a subtype
 /// of another: a function that takes any reference also takes a `&'static` reference. If a map of the first type could
 /// be used as a map of the second type, a function that needs a `&'static` reference could be stored in the map, and
-/// then be called with a shorter one. So these do not compile:
+/// then be called with a shorter one. So these functions do not compile:
 ///
 /// ```compile_fail,E0308
 /// use archipelago::HydraList;
@@ -168,8 +168,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         Self::LONGEST_KEY != usize::MAX && FormOf::<K>::with_bytes(key, <[u8]>::len) > Self::LONGEST_KEY
     }
 
-    /// Makes an empty map with the default configuration. Until it is used, it takes a few words of memory. While it is
-    /// small, it starts no thread of its own.
+    /// Makes an empty map with the default configuration. Until the map is used, it takes a few words of memory. While
+    /// the map is small, it starts no thread of its own.
     ///
     /// ```
     /// use archipelago::Art;

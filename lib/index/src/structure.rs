@@ -7,9 +7,9 @@
 //! consistency and bounds, and the tests are written once.
 //!
 //! A [`Form`] is all that a structure knows about keys: how encodings are compared, stored and shown. A form does not
-//! know the structures. A [`Kind`] of structure names one structure for each form, and a form selects its own one of
-//! the two. The memory layout that a structure has for a form is private to the structure: it is a trait of the
-//! structure, implemented for both forms.
+//! know the structures. A [`Kind`] of structure names one structure for each form, and a form selects the structure
+//! that is for itself. The memory layout that a structure has for a form is private to the structure: it is a trait of
+//! the structure, implemented for both forms.
 //!
 //! To add a structure: implement [`Structure`] for its core and [`Kind`] for a marker type, define the alias
 //! `Map<Marker, K, V>`, and add the alias to the conformance tests. Methods with a default implementation are optional.
@@ -150,13 +150,13 @@ pub trait Decoding {
     /// Decodes a number.
     ///
     /// # Safety
-    /// `word` must be an encoding of such a key.
+    /// `word` must be an encoding of a key that this decoder reads.
     unsafe fn of_word<'a>(word: u64) -> Self::Key<'a>;
 
     /// Decodes a byte string.
     ///
     /// # Safety
-    /// `bytes` must be an encoding of such a key.
+    /// `bytes` must be an encoding of a key that this decoder reads.
     unsafe fn of_bytes(bytes: &[u8]) -> Self::Key<'_>;
 }
 
@@ -230,8 +230,8 @@ impl End {
 /// # Safety
 /// The structure keeps the contract. In particular, a word that it returns or shows was stored, and has not been
 /// returned by an operation that replaced or removed it before the caller's guard was entered. A key that it shows was
-/// stored. It uses its [`Limits`] for nothing else than to build one structure, of this kind or of another one that it
-/// contains, and passes only guards of that structure's own domain to that structure.
+/// stored. It uses its [`Limits`] only to build one structure: itself, or one structure that it contains. To a
+/// structure that it contains, it passes only guards of that structure's domain.
 pub unsafe trait Structure<F: Form>: Send + Sync + Sized + 'static {
     /// The structure's settings, see [`Kind::Config`].
     type Config;

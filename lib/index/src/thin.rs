@@ -3,7 +3,7 @@
 //!
 //! A walk over all pages merges the neighbours. It takes time in proportion to the number of pages. So in a thin map a
 //! walk is due only when, since the last walk, the entries have become fewer by an eighth, or the pages more by an
-//! eighth. This is O(1) for each change.
+//! eighth. So the walks cost O(1) for each change.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
 

@@ -1,8 +1,8 @@
 //! The page at which a walk along the list ends.
 //!
-//! A goal is given by an upper bound of its `low`: the goal is the page with the greatest `low` within the bound. So
-//! the page before a key, and the last page, need no key that is *just* below: between any two byte strings there are
-//! others, and the pages of a map may all be there.
+//! A goal is given by an upper bound of its `low`: the goal is the page with the greatest `low` within the bound. So a
+//! search for the page before a key does not need the greatest key below that key, and a search for the last page does
+//! not need the greatest key of all. Byte strings have no such keys: below `b` are `a`, `a\xFF`, `a\xFF\xFF` and so on.
 
 use super::page::{Changed, Page as _, Seen};
 use crate::hydra::HydraForm;

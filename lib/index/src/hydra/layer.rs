@@ -92,8 +92,8 @@ impl<F: HydraForm> Layer<F> {
         }
     }
 
-    /// Returns the layer's pages in the order of their anchors. If the layer is a tree, it returns only some of them,
-    /// at most `count`, with about equally many others between them.
+    /// Returns the layer's pages in the order of their anchors. If the layer is a tree, this is at most `count` of the
+    /// pages, with about equally many other pages between one and the next.
     pub(super) fn anchors(&self, guard: &Guard<'_>, count: usize) -> Vec<PagePtr<F>> {
         match self {
             Self::Snapshot(layer) => layer.current().entries().collect(),

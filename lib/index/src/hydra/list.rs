@@ -112,11 +112,11 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// Returns a walk's next page: `page`, or a page nearer to the goal. Such a nearer page is searched for only after
-    /// certain numbers of steps.
+    /// Returns a walk's next page: `page`, or a page nearer to the goal. The method searches for a nearer page only
+    /// after certain numbers of steps.
     ///
-    /// At the first step it uses the thread's finger (the end of an earlier walk), which helps keys that arrive in
-    /// order. At later steps it uses shortcuts (`shortcuts.rs`).
+    /// At the first step the search uses the thread's finger (the end of an earlier walk), which helps keys that arrive
+    /// in order. At later steps the search uses shortcuts (`shortcuts.rs`).
     #[inline]
     fn step_to<'g, 'k>(
         &'g self,
@@ -263,7 +263,8 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// Does the part of [`put`](Self::put) for a key that was found at `version`, if the version is unchanged.
+    /// Does the part of [`put_in_list`](Self::put_in_list) for a key that was found at `version`, if the version is
+    /// unchanged.
     #[inline]
     fn replace(&self, page: &F::Page, version: Version, slot: usize, value: u64, when: When) -> Result<Put, Changed> {
         if let When::Absent = when {
@@ -322,7 +323,8 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// Returns the first entry at or above `from`. Nearly always it is in the page of `from`, which is not copied then.
+    /// Returns the first entry at or above `from`. Nearly always this entry is in the page whose range holds `from`.
+    /// Then the page is not copied.
     #[inline]
     pub(crate) fn ceiling_in_list<R>(
         &self,
@@ -375,8 +377,8 @@ impl<F: HydraForm> Core<F> {
         result
     }
 
-    /// Returns a page at or left of `key`: `near`, or the page after it, if one of the two has the key in its range.
-    /// This is for keys that arrive in order.
+    /// Returns a page at or left of `key`. This is `near` or the page after it, if one of the two has the key in its
+    /// range, and otherwise the jump node. The method is for keys that arrive in order.
     pub(crate) fn jump_from<'g>(
         &self,
         near: Option<&'g F::Page>,

@@ -89,11 +89,10 @@ pub(crate) struct ThreadCell<F: HydraForm> {
 /// that page was seen live ([`Core::retirements`](super::shared::Core::retirements)).
 ///
 /// If no page has been retired since, this page has not been retired, either. So a thread that finds the count
-/// unchanged may access the page under its guard. This is also safe if a page is retired without the thread having seen
-/// the new count. Suppose that this page was retired. If RCU waits for this guard before it frees the page, the access
-/// is valid. Otherwise the guard was entered after the page's grace period. The count was incremented before the
-/// retirement, in a thread with its own guard, so before this guard was entered. The thread would then have found the
-/// count changed.
+/// unchanged may access the page under its guard. The access is also safe if the page was retired and the thread has
+/// not seen the new count. If RCU waits for the thread's guard before it frees the page, the access is valid. Otherwise
+/// the guard was entered after the page's grace period. But the count was incremented before the retirement, by a
+/// thread in a guard of its own, so before the grace period ended. Then the thread would have found the count changed.
 struct Finger<F: HydraForm> {
     page: AtomicPtr<F::Page>,
     retirements: AtomicU64,
@@ -110,8 +109,8 @@ impl<F: HydraForm> ThreadCell<F> {
     }
 
     /// Returns the page at which the last long walk from `from` (or from another page with the same finger) ended, if
-    /// no page has been retired since. Only the thread that has the cell's slot calls this and the following methods,
-    /// so no ordering is needed.
+    /// no page has been retired since. Only the thread that has the cell's slot calls this method and `set_finger`, so
+    /// no ordering is needed.
     #[inline]
     pub(crate) fn finger(&self, from: &F::Page, retirements: u64) -> Option<NonNull<F::Page>> {
         let finger = self.finger_of(from);

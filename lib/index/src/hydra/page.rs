@@ -13,7 +13,8 @@
 //! 5. All words that readers may access during a change are atomics. Readers use a value only after
 //!    [`VersionLock::validate`], or in ways that are harmless for arbitrary values. A validation uses a version that
 //!    was read while the lock was free ([`Seen`]); a copy that could not be validated is empty.
-//! 6. After a page has become obsolete, `next` is its *forward* pointer (the page that absorbed it), forever.
+//! 6. After a page has become obsolete, `next` is its *forward* pointer (to the page that absorbed it, or to its twin),
+//!    forever.
 
 pub(crate) mod bytes;
 pub(crate) mod word;
@@ -86,7 +87,8 @@ pub struct Removed {
 /// A data node. Its methods are grouped by the condition under which they may be called; `unsafe` methods have further
 /// conditions.
 ///
-/// Pages are not dropped: they are in an arena, and the list returns them to it by [`Page::destroy`].
+/// Pages are not dropped: they are in an arena. The list calls [`Page::destroy`], and then returns the page's memory to
+/// the arena.
 pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// A private, consistent, sortable copy of some of a page's entries.
     type Copy: PageCopy<F>;

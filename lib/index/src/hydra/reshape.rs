@@ -22,8 +22,8 @@ impl<F: HydraForm> Core<F> {
         // SAFETY: the page was just written. Only a thread that holds `page`'s lock could make it obsolete.
         let fresh_page = unsafe { fresh.as_ref() };
         self.note_page(fresh_page);
-        // The split is logged before the lock is released. So a thread that later merges the new page away logs after
-        // this.
+        // The split is logged before the lock is released. So a thread that later merges the new page away logs the
+        // merge after the split.
         let stamp = self.log(OpKind::Insert, fresh);
         if steps > 1 || is_chosen(stamp) {
             self.shortcuts.add(local.guard, fresh_page);
@@ -71,8 +71,9 @@ impl<F: HydraForm> Core<F> {
         true
     }
 
-    /// Logs that `page` becomes obsolete and forwards to `heir`, and passes its shortcut to `heir`. The caller has
-    /// locked `page`, and the page before it, so that neither it nor `heir` can become obsolete meanwhile.
+    /// Logs that `page` becomes obsolete and forwards to `heir`. Adds a shortcut to `heir` if `page` had one, or if the
+    /// op's stamp is chosen. The caller has locked `page` and the page before it, so neither `page` nor `heir` can
+    /// become obsolete meanwhile.
     pub(super) fn log_obsolete(&self, local: &Local<'_, F>, page: &F::Page, heir: &F::Page) {
         let stamp = self.log(OpKind::Remove, page.into());
         if self.shortcuts.take(local.guard, page) || is_chosen(stamp) {

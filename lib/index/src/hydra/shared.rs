@@ -67,7 +67,8 @@ impl<F: HydraForm> Local<'_, F> {
         unsafe { self.layer.jump(self.guard, key).0.as_ref() }
     }
 
-    /// Returns a page whose `low` is below `bound`, which is not the least key, or any page if there is no bound.
+    /// Returns a page whose `low` is below `bound`, or any page if there is no bound. `bound` must not be the least
+    /// key.
     pub(crate) fn jump_below(&self, bound: Option<F::Probe<'_>>) -> &F::Page {
         // SAFETY: as in `jump`.
         unsafe { self.layer.jump_below(self.guard, bound).0.as_ref() }
@@ -111,8 +112,8 @@ impl<F: HydraForm> Core<F> {
         unsafe { self.head.0.as_ref() }
     }
 
-    /// Returns the cell of this thread's present slot. It must not be stored, since a session may outlive its thread's
-    /// slot.
+    /// Returns the cell of this thread's present slot. The caller must not store the reference, since a session may
+    /// outlive its thread's slot.
     #[inline]
     pub(crate) fn cell(&self) -> &ThreadCell<F> {
         self.cells.get_or(archipelago_platform::thread::slot().index, || CachePadded::new(ThreadCell::new()))

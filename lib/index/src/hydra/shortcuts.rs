@@ -12,8 +12,8 @@
 //! **Exact.** A shortcut to a page is added while the page cannot become obsolete, since the lock of the previous page
 //! or its own is held. The thread that makes the page obsolete removes the shortcut, under the page's lock, before
 //! other threads can see the page as obsolete. So a page that is found here under a guard is live, or has become
-//! obsolete under the guard. A merge or move passes the shortcut to the page that gets the entries, so walks need not
-//! follow a chain of forward pointers to that page.
+//! obsolete after the guard was entered. A merge or move passes the shortcut to the page that gets the entries, so
+//! walks need not follow a chain of forward pointers to that page.
 //!
 //! **Two generations.** Once a change has reached every layer, its shortcut is no longer needed. New shortcuts are
 //! added to the `young` tree. When all changes that were logged before the last turn are in all layers, the trees take

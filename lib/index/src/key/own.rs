@@ -4,7 +4,7 @@ use super::KeyPart;
 use super::part::{Encoded, PartBuffer};
 
 /// A type that is a key because another key represents it. A newtype is represented by the key that it wraps, a struct
-/// by the tuple of its fields, and an `enum` by its number. Implementing this trait makes the type a
+/// by the tuple of its fields, and an `enum` by its discriminant. Implementing this trait makes the type a
 /// [`Key`](crate::Key) and a part of other keys; [`key!`](crate::key!) writes the implementation.
 ///
 /// Keys have the order of the keys that represent them, and a scan shows the representing key: `&str` for a type
@@ -12,8 +12,8 @@ use super::part::{Encoded, PartBuffer};
 /// [`as_key`](Self::as_key) must return equal results for two values that are the same key. If an implementation breaks
 /// this rule, the map's order is unexpected or it returns other keys, but no undefined behaviour follows.
 ///
-/// An implementation consists of one type and two functions. In this example, names are ordered and found in any
-/// spelling:
+/// An implementation consists of one type and two functions. In this example, names are ordered and looked up without
+/// regard to upper and lower case:
 ///
 /// ```
 /// use archipelago::index::{HydraList, KeyAs};
@@ -46,8 +46,8 @@ use super::part::{Encoded, PartBuffer};
 /// assert_eq!(map.first_key_value().unwrap().1, ("aarau", 2));
 /// ```
 ///
-/// To use an order that a library defines, put the library's sort key before the text that it orders. For example a
-/// collator's sort keys (here a stand-in) define an order for people, and the spelling decides only between texts with
+/// To use an order that a library defines, put the library's sort key before the text that it orders. In this example,
+/// the sort keys (of a stand-in for a collator) define the order, and the spelling decides only between texts with
 /// equal sort keys:
 ///
 /// ```

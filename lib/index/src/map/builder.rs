@@ -31,11 +31,11 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Builder<S, K, V> {
     /// Sets a limit on the memory that waits for readers. `then` is what operations that change the map do at the
     /// limit. The limit is in bytes, counted as in [`Garbage::bytes`](crate::Garbage::bytes). Default: no limit.
     ///
-    /// The memory may exceed the limit by a bounded amount. For each thread that changes the map, the amount is one
-    /// part in 32 of the limit, plus what one operation removes. With [`OnBacklog::Wait`], threads that hold a `Ref` or
-    /// an `Entry` of the map cannot wait; all memory that they remove or replace meanwhile may exceed the limit, too.
-    /// Their `try_` operations refuse instead. A limit of less than about 100 kB for each such thread costs speed.
-    /// Look-ups never wait.
+    /// The memory may exceed the limit by a bounded amount. For each thread that changes the map, the amount is at most
+    /// one part in 32 of the limit, plus what one operation removes. With [`OnBacklog::Wait`], a thread that holds a
+    /// `Ref`, or an `Entry` that it has made, cannot wait. All memory that it removes or replaces meanwhile may exceed
+    /// the limit, too, but its `try_` operations refuse. A limit of less than about 100 kB for each thread that changes
+    /// the map costs speed. Look-ups never wait.
     ///
     /// ```
     /// use archipelago::index::{HydraList, OnBacklog, Refused};
@@ -57,8 +57,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Builder<S, K, V> {
 
     /// Sets a limit on all memory of the map, in bytes as [`Map::bytes`] counts them. Default: no limit.
     ///
-    /// At the limit `try_insert`, `try_replace` and `try_extend` refuse, and return the value that was to be stored.
-    /// Operations without `try_` ignore the limit, since they cannot refuse.
+    /// At the limit `try_insert`, `try_upsert`, `try_extend` and `try_replace` refuse, and return what was to be
+    /// stored. Operations without `try_` ignore the limit, since they cannot refuse.
     ///
     /// If only `try_` operations are used, the map's memory exceeds the limit by at most:
     /// - a block of pages (half of the limit, at most 2 MiB);

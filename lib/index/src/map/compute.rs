@@ -1,10 +1,10 @@
 //! Atomic operations whose effect depends on the current value.
 //!
-//! All of them are one loop: load the word of the key, let the caller decide, and store or remove *only if the key
-//! still has this word*. So a decision takes effect only while the value on which it is based is still the key's value,
-//! and the operation is linearized at this moment. An operation that changes nothing is linearized at its load. A boxed
-//! value's address is not reused while the guard is held; so equal words mean the same value. Values that are stored in
-//! a word are equal if their words are equal.
+//! All of them except `insert_if_absent` are one loop: load the word of the key, let the caller decide, and store or
+//! remove *only if the key still has this word*. So a decision takes effect only while the value on which it is based
+//! is still the key's value, and the operation is linearized at this moment. An operation that changes nothing is
+//! linearized at its load. A boxed value's address is not reused while the guard is held; so equal words mean the same
+//! value. Values that are stored in a word are the same if their words are equal.
 
 use super::{FormOf, Hold, Kind, Ref, Session};
 use crate::structure::{Put, Structure, When};
@@ -251,8 +251,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         Some(self.retire_to_ref(guard, step.taken?))
     }
 
-    /// Gives a key the value `new` if its value is `current`, atomically. `None` means that the key is not in the map,
-    /// for both arguments. Returns a reference to the replaced or removed value.
+    /// Gives a key the value `new` if its value is `current`, atomically. For both arguments, `None` means that the key
+    /// is not in the map. Returns a reference to the replaced or removed value.
     ///
     /// ```
     /// use archipelago::Art;

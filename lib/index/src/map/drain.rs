@@ -93,8 +93,8 @@ where
     type Item = Entry<'m, K, V>;
 
     fn next(&mut self) -> Option<Entry<'m, K, V>> {
-        // The thread waits at the backlog limit here, and not in `extract`: there it has a holder of the fetched
-        // values, so it would wait for itself.
+        // The thread waits at the backlog limit here, and not in `extract`: in `extract` the thread has a holder of the
+        // fetched values, so it would wait for itself.
         let core = self.walk.map().core();
         core.limits().backlog.admit(core.domain());
         loop {

@@ -1,5 +1,5 @@
 //! Operations that refuse instead of waiting or growing, for maps with a `backlog_limit` or a `memory_limit`. Before
-//! they refuse, they free all memory that can be freed. They also refuse keys that are too long.
+//! they refuse, they try to free memory. Insertions also refuse keys that are too long.
 
 use super::{FormOf, Hold, Kind, Map, Session};
 use crate::limits::{Need, Refused, Space};

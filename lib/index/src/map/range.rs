@@ -15,7 +15,7 @@ pub trait Take<K: Key, V: Send + Sync + 'static> {
     /// The type of the range's items.
     type Item;
 
-    /// Returns how a scan must pass the words of values to [`take`](Self::take).
+    /// Returns how [`take`](Self::take) uses the words of values.
     #[doc(hidden)]
     #[inline]
     fn words() -> Words {
@@ -72,7 +72,7 @@ impl<K: Key, V: Clone + Send + Sync + 'static> Take<K, V> for ValuesOnly {
 
 /// A double-ended iterator over a range of entries, in key order. See [`Session::range`].
 ///
-/// The iterator owns its items, and is `Send`. It holds no lock, and holds no guard between calls. So a paused or
+/// The iterator yields owned items, and is `Send`. It holds no lock, and holds no guard between calls. So a paused or
 /// leaked iterator delays no reclamation. It fetches entries ahead from each end: one at first, later up to 256 at a
 /// time. So an entry that it yields may have changed since it was fetched.
 pub struct Range<'m, S: Kind, K: Key, V: Send + Sync + 'static, T: Take<K, V> = Pairs> {

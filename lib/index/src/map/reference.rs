@@ -12,13 +12,12 @@ use core::ops::Deref;
 
 /// A reference to a value in a map.
 ///
-/// It shows the value that the key had when it was looked up, even after other threads have replaced or removed this
-/// value. While a `Ref` exists, *no* memory that is removed from the map is freed, under any key: 100,000 overwrites of
-/// 1 kB take 100 MB until the `Ref` is dropped. If the `Ref` is leaked, they take it until the map is dropped. So a
-/// `Ref` should be short-lived; clone values that you keep. The map's [`stats`](super::Map::stats) show the garbage,
-/// and how many readers keep it (`garbage.bytes`, `garbage.readers`); a
-/// [`backlog_limit`](super::Builder::backlog_limit) bounds it. A `Ref` to a value that is stored in a word of the map
-/// (a primitive number) contains a copy of the value.
+/// A `Ref` shows the value that the key had when it was looked up, even after other threads have replaced or removed
+/// this value. While a `Ref` exists, *no* memory that is removed from the map is freed, under any key: 100,000
+/// overwrites of 1 kB take 100 MB until the `Ref` is dropped or, if it is leaked, until the map is dropped. So a `Ref`
+/// should be short-lived; clone values that you keep. The map's [`stats`](super::Map::stats) show the garbage, and how
+/// many readers keep it (`garbage.bytes`, `garbage.readers`); a [`backlog_limit`](super::Builder::backlog_limit) bounds
+/// it. A `Ref` to a value that is stored in a word of the map (a primitive number) contains a copy of the value.
 ///
 /// A `Ref` is bound to the thread that made it. An [`Entry`] may be sent to other threads, and kept across an `await`.
 ///
@@ -66,8 +65,8 @@ impl<V: Send + Sync + PartialEq + 'static> PartialEq<V> for Ref<'_, V> {
 
 /// A reference to an entry of a map: its key, and the value that the key had when it was looked up.
 ///
-/// Entries may be sent to other threads and kept across an `await`. Entries of one batch of an iterator share their
-/// memory, so an entry needs no allocation of its own.
+/// Entries may be sent to other threads and kept across an `await`. The entries of one batch of an iterator share their
+/// memory, so each of them needs no allocation of its own.
 ///
 /// As long as an `Entry` exists, *no* memory that is removed from the map is freed, as with a [`Ref`]. If an entry is
 /// leaked, this lasts until the map is dropped.
@@ -97,7 +96,7 @@ impl<'m, K: Key, V: Send + Sync + 'static> Entry<'m, K, V> {
         look(&mut fetched.batch).then(|| unsafe { Self::new(Kept::new(fetched), 0) })
     }
 
-    /// Returns the holder of the entry's batch, and its position in the batch.
+    /// Returns the holder of the entry's batch, and the entry's position in the batch.
     pub(super) fn place(&self) -> (&Kept<'m, K>, usize) {
         (&self.kept, self.at)
     }

@@ -229,9 +229,9 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         Some(unsafe { Ref::new(word, guard) })
     }
 
-    /// Returns a reference to the entry of `key` that may be sent to other threads or kept across an `await`. It costs
-    /// some allocations, and a lock that all such references of the map share while they are made and dropped. Within a
-    /// thread [`get_ref`](Self::get_ref) is better.
+    /// Returns a reference to the entry of `key`. The reference may be sent to other threads, and kept across an
+    /// `await`. It costs some allocations. While it is made or dropped, it takes a lock that all such references of the
+    /// map share. Within a thread [`get_ref`](Self::get_ref) is better.
     ///
     /// ```
     /// use archipelago::HydraList;

@@ -165,8 +165,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Walk<'m, S, K, V> {
     }
 
     /// Puts entries back that were fetched from one end and not yielded. `next` is the key that was to be yielded next,
-    /// and `last` is the fetched key that is farthest from this end. If no other key was left to fetch, the other end
-    /// may have yielded entries behind `last`.
+    /// and `last` is the fetched key that is farthest from this end. If no key was left to fetch between the two ends,
+    /// the other bound is set to `last`: the other end may have yielded the entries behind `last`.
     pub(super) fn rewind(&mut self, end: End, next: crate::Probe<'_, K>, last: crate::Probe<'_, K>) {
         let drained = self.is_drained();
         match end {

@@ -198,8 +198,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         if let Some(core) = self.used().filter(|_| parts > 1) {
             let guard = core.domain().pin();
             core.split_points(core.place(), &guard, parts - 1, |key| {
-                // The structure looked the keys up one after the other. If entries were removed meanwhile, the next key
-                // of several positions may be the same.
+                // The structure looked the keys up one after the other. If entries were removed meanwhile, it may have
+                // found the same key at several positions.
                 if last.as_ref().is_none_or(|last| FormOf::<K>::compare(FormOf::<K>::probe(last), key).is_lt()) {
                     last = Some(FormOf::<K>::own(key));
                     // SAFETY: a structure passes stored keys only, which are encodings of Ks.

@@ -117,8 +117,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         })
     }
 
-    /// Inserts if the key is not in the map. Returns the word that the key has now. `kept` is called with a value that
-    /// was not inserted.
+    /// Inserts if the key is not in the map. Otherwise calls `kept` with the value. Returns the word that the key has
+    /// now, and the result of `kept` if it was called.
     ///
     /// The value becomes a word only when the key is encoded. Encoding is users' code, and if it panics, the value is
     /// still dropped.

@@ -2,7 +2,8 @@
 //!
 //! Pages are allocated in chunks of up to 2 MiB, and a chunk is returned to the operating system only when it has no
 //! page. So after most entries of a map have been removed, and most pages merged, the remaining pages occupy nearly as
-//! many chunks as before. When the arenas have more than twice the memory of live pages, their sparse chunks are closed
+//! many chunks as before. When an arena has more than twice the memory of its live pages (1.6 times in a map at rest
+//! and in `sync`), its sparse chunks are closed
 //! ([`BlockArena::close_sparse`](archipelago_platform::memory::BlockArena::close_sparse)). One walk along the list then
 //! replaces each page in a closed chunk by a *twin* in another chunk, or merges it into the previous page. The next
 //! walk runs when half of the remaining memory has been freed again. So all walks together have a constant cost for
@@ -12,8 +13,8 @@
 //! the link to it can change. The twin gets the same bounds and entries, and the link is changed to the twin. The page
 //! becomes obsolete and forwards to its twin, whose `low` is the same. So the rules for walks (`list.rs`) and for
 //! reclamation (`maintain.rs`) hold unchanged: the page's `Remove` is logged under the lock that any later change of
-//! the link needs. In the layers the anchor is changed to the twin one round before the page's `Remove`, which then
-//! finds that the anchor leads to another page.
+//! the link needs. A layer applies the twin's `Insert`, which changes the anchor to the twin, one round before the
+//! page's `Remove`. The `Remove` then finds that the anchor leads to another page, and has no effect.
 
 use super::super::oplog::OpKind;
 use super::super::page::{Fill, Page};
@@ -62,8 +63,8 @@ impl<F: HydraForm> Core<F> {
         true
     }
 
-    /// Takes the right to move pages. The wait for another thread's walk is bounded, since the other thread may be this
-    /// thread, which runs a destructor, or may not exist after a `fork`.
+    /// Takes the right to move pages. The wait for the walk under way is bounded: this thread itself may be walking,
+    /// and run a destructor meanwhile; or the walking thread may not exist any more, after a `fork`.
     fn begin_compacting(&self, waits: bool) -> Option<MutexGuard<'_, usize>> {
         for _ in 0..if waits { PATIENCE } else { 1 } {
             if self.is_ending() {
@@ -184,7 +185,7 @@ impl<F: HydraForm> Core<F> {
         page.set_twin(twin_page);
         right.set_next(twin_page);
         // The move is logged before the locks are released. So a thread that later merges the twin away, or moves it,
-        // logs after this.
+        // logs that change after this one.
         self.log(OpKind::Insert, twin);
         self.log_obsolete(local, right, twin_page);
         right.lock().unlock_obsolete();

@@ -12,7 +12,7 @@
 //! a key is its *suffix*. The first twelve bytes of the suffix are in the slot, and the others (the *tail*) in the
 //! heap. Words contain bytes big-endian and padded with zeros, so strings are compared by comparing words as integers,
 //! and lengths last. Keys longer than [`LONG_KEY`] are boxed whole, immutable, and reclaimed through RCU; the slot
-//! still has their first twelve bytes.
+//! still has the first twelve bytes of their suffix.
 //!
 //! A look-up reads line 0, the slot's line, and the last lines (the bound, `next`). For long suffixes it also reads the
 //! tail's line. Bounds are as short as possible: the shortest string that separates the two halves of a split.

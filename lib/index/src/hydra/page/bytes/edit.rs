@@ -12,7 +12,7 @@ use crate::search::{chunk, common};
 use archipelago_platform::atomic::Ordering::*;
 use archipelago_platform::hint;
 
-/// A page is underfull if it has less than `UNDERFULL` entries and uses less than `UNDERFULL_WORDS` words. After a
+/// A page is underfull if it has fewer than `UNDERFULL` entries and uses fewer than `UNDERFULL_WORDS` words. After a
 /// removal two pages are merged if together they have at most twice these numbers. (Compaction merges pages with up to
 /// `MOST` entries in up to seven eighths of the words.)
 pub(super) const UNDERFULL: usize = SLOTS / 4;
@@ -66,7 +66,7 @@ impl BytesPage {
         true
     }
 
-    /// Empties the page and gives it an upper bound: `high`, boxed at `address` in case it is long.
+    /// Empties the page and gives it the upper bound `high`. If `high` is long, `address` is its box.
     pub(super) fn reset(&self, high: Option<(&[u8], u64)>) {
         self.tags.iter().for_each(|tag| tag.store(0, Relaxed));
         let prefix = high.map_or(0, |(high, _)| common(self.low(), high).min(0xFFFF));
@@ -83,7 +83,8 @@ impl BytesPage {
         }
     }
 
-    /// Returns `high` with the address of its box, or `None` on the last page. The page must be locked or private.
+    /// Returns the upper bound of a page before `next` (`next`'s `low`) with the address of its box, or `None` on the
+    /// last page. The page must be locked or private.
     pub(super) fn bound<'a>(&self, next: *const Self, buffer: &'a mut Vec<u8>) -> Option<(&'a [u8], u64)> {
         if next.is_null() {
             return None;

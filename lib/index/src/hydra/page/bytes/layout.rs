@@ -41,7 +41,8 @@ pub(super) struct Meta {
     pub(super) prefix: usize,
     /// The lowest heap word in use.
     pub(super) floor: usize,
-    /// The length of `high` in bytes, and 0 on the last page. Above [`LONG_HIGH`] the top word is a pointer to `high`.
+    /// The length of `high` in bytes, and 0 on the last page. If the length is above [`LONG_HIGH`], the field is
+    /// `LONG_HIGH + 1`, and the top word is a pointer to `high`.
     pub(super) high: usize,
 }
 
