@@ -10,8 +10,8 @@
 //!   prefix a second time.
 //! - All byte strings are valid keys, also prefixes of other keys: a node has a *terminal* for the key that ends at
 //!   it. The authors end strings with a zero byte.
-//! - Prefixes are stored whole, so walks and inserts need no leaf to reconstruct one. Look-ups skip them and compare
-//!   the whole key at the leaf.
+//! - Prefixes are stored whole, so walks and inserts need no leaf to reconstruct a prefix. Look-ups skip prefixes and
+//!   compare the whole key at the leaf.
 //! - Lower bounds, predecessors and range walks are exact (`cursor.rs`). The tree of the HydraList authors' search
 //!   layer may return a neighbour on either side instead, and does not validate versions.
 //! - The root is a Node256 that is never replaced.
@@ -76,7 +76,7 @@ pub type Range<'m, K, V> = crate::map::Range<'m, Radix, K, V>;
 pub type Builder<K, V> = crate::map::Builder<Radix, K, V>;
 
 impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
-    /// Sets how writers are synchronized. The default is the faster variant.
+    /// Sets how writers are synchronized. Default: [`WriteSync::Rowex`], the faster variant.
     ///
     /// ```
     /// use archipelago::index::art::{Art, WriteSync};

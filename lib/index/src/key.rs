@@ -111,13 +111,14 @@ pub type Probe<'a, T> = <<T as Encode>::Form as Form>::Probe<'a>;
 /// # Implementing this trait
 /// This is seldom needed. [`KeyAs`] is simpler, has no `unsafe`, and also makes the type a part of other keys.
 /// Implement `Key` for encodings that are not composed of other keys' encodings. The trait is safe to implement for two
-/// reasons. An index decodes only byte strings that were produced by this type's own `encode`, or by the `encode` of an
+/// reasons. An index decodes only encodings that were produced by this type's own `encode`, or by the `encode` of an
 /// [`EncodeAs`]. And its memory safety does not depend on the result of `decode`. So `decode` must accept everything
 /// that any call of `encode` may produce. If `encode` or `decode` panics in an operation on one key, the map is as it
 /// was before the call, or as it is after the call; an operation on several keys may have been carried out in part.
 pub trait Key: Encode + Clone + Send + Sync + 'static {
-    /// The type of keys in scans: `u64` for `u64`, `&str` for `String`. Most of these types need no allocation; those
-    /// of a `PathBuf` and of a `Reverse` with a string do.
+    /// The type of keys in scans: `u64` for `u64`, `&str` for `String`. Most keys are shown without an allocation. The
+    /// exceptions are a `PathBuf`, a `Reverse` with a string, and a string with zero bytes that is followed by other
+    /// parts.
     type Ref<'a>;
 
     /// Decodes a key that borrows from its encoding.

@@ -1,6 +1,6 @@
 //! Named points at which a test can stop a simulated thread. Most points are inside a section that a validation
-//! protects. While a thread is stopped, the tests in `tests/simulated` change the data that it is reading, or work on a
-//! structure that it has changed in part. In normal builds the points compile to nothing.
+//! protects. While a thread is stopped, the tests in `tests/simulated` change the data that the thread is reading, or
+//! work on a structure that the thread has changed in part. In normal builds the points compile to nothing.
 
 /// A look-up has found its slot, and reads the value next.
 pub const FOUND: &str = "a look-up has found its slot";

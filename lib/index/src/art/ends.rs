@@ -2,12 +2,12 @@
 //!
 //! Why the removal is linearizable: the path to the outermost leaf is found with a version of each node on it, and
 //! validated node by node. Then the node that has the leaf is locked *at the version that was seen*. If the node is to
-//! be replaced, its parent is locked in the same way. After that, the versions of all other nodes on the path are
-//! validated again. If the versions hold, the path was unchanged at the moment of the (last) lock, and the leaf was in
-//! the tree. An entry farther out would be in one of the path's nodes, or below an edge of such a node that is farther
-//! out than the path. Inserting such an entry changes a node of the path, or adds a node between two of them and so
-//! changes the upper one. Under both protocols this changes the node's version. If the tree has no entries, the root
-//! has no edges, which one read shows.
+//! be replaced, its parent is locked before it, in the same way. After that, the versions of all other nodes on the
+//! path are validated again. If the versions hold, the path was unchanged at the moment of the (last) lock, and the
+//! leaf was in the tree. An entry farther out would be in one of the path's nodes, or below an edge of such a node that
+//! is farther out than the path. Inserting such an entry changes a node of the path, or adds a node between two of them
+//! and so changes the upper one. Under both protocols this changes the node's version. If the tree has no entries, the
+//! root has no edges, which one read shows.
 
 use super::edge::Edge;
 use super::leaf::Leaf;
@@ -191,7 +191,7 @@ struct Level {
     depth: usize,
     /// An estimate of the number of leaves below each node of the level.
     leaves_in_node: usize,
-    /// The number of leaves by this estimate; at least 1.
+    /// The number of the tree's leaves by this estimate; at least 1.
     leaves: usize,
 }
 

@@ -434,8 +434,8 @@ impl<'g> Node<'g> {
         position == 0 || self.kind() == NodeKind::Node256 || self.children() < self.kind().capacity()
     }
 
-    /// Calls `look` with the edges at or after `position` (before it, backwards, if `DOWN`), in that order, until it
-    /// breaks. Without the lock, the edges are meaningful only if the node's version did not change.
+    /// Calls `look` with the edges at or after `position`, ascending (if `DOWN`: before `position`, descending), until
+    /// `look` breaks. Without the lock, the edges are meaningful only if the node's version did not change.
     #[inline]
     pub(super) fn visit<const DOWN: bool>(self, position: usize, mut look: impl FnMut(usize, Edge) -> ControlFlow<()>) {
         let terminal = self.header().terminal.load();

@@ -8,10 +8,11 @@
 //! Words are opaque here: replacing or removing a word returns it, and the caller then owns it.
 //!
 //! Why a look-up without checks (ROWEX) is linearizable: it compares whole keys at the leaf, so a hit is a leaf that
-//! was in the tree during the call. A miss is proven by one slot that is empty or leads to another key. If the slot's
-//! node was live when the slot was read, the key was absent at that moment. If the node had been replaced, it has not
-//! changed since the replacement. The replacement was after the call had entered the node, and the key was absent at
-//! that moment.
+//! was in the tree during the call. A miss is proven by the first slot on its path that is empty, leads to another
+//! key's leaf, or leads to a node whose string is not a beginning of the key. (The look-up may read further nodes,
+//! since it skips prefixes.) If the slot's node was live when the slot was read, the key was absent at that moment. If
+//! the node had been replaced, it has not changed since the replacement, and the replacement was during the call. The
+//! key was absent at the moment of the replacement.
 
 use super::edge::Edge;
 use super::kind::NodeKind;
@@ -113,7 +114,7 @@ impl<F: Form> RawArt<F> {
     }
 
     pub(super) fn root<'g>(&self, _: &'g Guard<'_>) -> Node<'g> {
-        // SAFETY: the root lives as long as the tree, and no method returns anything that outlives the borrow of it.
+        // SAFETY: the root lives as long as the tree, and no caller uses a node after the tree has been dropped.
         unsafe { Node::from_edge(*self.root) }
     }
 
@@ -453,7 +454,8 @@ fn branch_below<P: Protocol, F: Form>(
     if node.get(position) != other.edge() {
         return Err(Restart);
     }
-    // The leaf of a terminal has the path's key, so the other leaf is a child, and both keys contain the child's byte.
+    // Only one key leads to the terminal: the node's string. So the other leaf is a child, and both keys contain the
+    // child's byte.
     let depth = node.level() + 1;
     let level = depth + common_prefix(&key[depth..], &other.key()[depth..]);
     let branch = Node::create(NodeKind::Node4, level, &key[depth..level]);
@@ -474,8 +476,9 @@ fn becomes_too_small(node: Node<'_>, position: usize) -> bool {
 }
 
 /// Returns the replacement of `node` when it loses the edge at `position`: a smaller copy, or the only edge that is
-/// left. If that edge leads to a node, the node may have to be copied with a longer prefix; then the old one is also
-/// returned, locked, to be retired. `parent` and `node` must be locked. Also returns the change of the tree's counts.
+/// left. If that edge leads to a child node, the child may have to be copied with a longer prefix. Then the old child
+/// is also returned, locked, to be retired. `parent` and `node` must be locked. Also returns the change of the tree's
+/// counts.
 fn smaller<'g, P: Protocol, F: Form>(
     parent: Node<'_>,
     node: Node<'g>,

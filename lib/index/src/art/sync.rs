@@ -66,8 +66,8 @@ impl<'g, P: Protocol> Seen<'g, P> {
     }
 }
 
-/// A node that this thread has locked. Dropping it unlocks the node without a new version: nothing has changed that
-/// readers validate. (The value word of a leaf may have changed.)
+/// A node that this thread has locked. Dropping a `Locked` unlocks the node without a new version: nothing has changed
+/// that readers validate. (The value word of a leaf may have changed.)
 ///
 /// Several locks are taken from the root downwards, so threads cannot wait in a circle.
 pub(super) struct Locked<'g>(Node<'g>);

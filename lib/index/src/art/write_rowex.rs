@@ -4,8 +4,8 @@
 //! because every single store of a writer leads from one consistent state to another (see `node.rs`). A reader in a
 //! node that was replaced meanwhile sees the node's state at the replacement, which was during the reader's call.
 //!
-//! Writers wait for the lock; they restart only if the node is obsolete. Their reads before the lock may be outdated,
-//! so they check their assumptions again, as with the other protocol.
+//! Writers wait for the lock, and restart if the node is obsolete. Their reads before the lock may be outdated. So they
+//! check their assumptions again, as with the other protocol, and restart if one does not hold.
 
 use super::sync::Protocol;
 use archipelago_sync::version_lock::VersionLock;

@@ -1,5 +1,5 @@
 //! The search layer as an immutable snapshot. It answers one question: which page has the greatest *anchor* (the page's
-//! lowest possible key) that is at most this key?
+//! lowest possible key) that is at most a given key?
 //!
 //! HydraList (thesis section 4.3.4) keeps its search layer in an adaptive radix tree. An updater changes the tree in
 //! place under ROWEX (read-optimized write exclusion) while readers descend it. The layer may lag behind the data list
@@ -121,9 +121,9 @@ impl<F: SearchForm, P: Target> Snapshot<F, P> {
     }
 
     /// Returns a copy of this snapshot with changes. `inserts` are applied first: an existing anchor gets the new page.
-    /// Then `removes` are applied: a remove is ignored unless the anchor then leads to the page that the remove names.
-    /// Both lists must be ascending. If one anchor has several inserts, the last one counts. The time is linear in the
-    /// number of anchors.
+    /// Then `removes` are applied: a remove takes effect only if the anchor then leads to the page that the remove
+    /// names. Both lists must be ascending. If one anchor has several inserts, the last one counts. The time is linear
+    /// in the number of anchors.
     ///
     /// # Panics
     /// If there are about 2^31 anchors or more.
@@ -134,7 +134,7 @@ impl<F: SearchForm, P: Target> Snapshot<F, P> {
     }
 
     /// Returns the page of the greatest anchor at most `probe`, or of an anchor a little further left. If there is no
-    /// such anchor, it is the head page.
+    /// such anchor, returns the head page.
     #[inline(always)]
     pub fn jump(&self, probe: F::Probe<'_>) -> P {
         self.index.jump(probe)

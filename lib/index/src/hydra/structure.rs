@@ -210,8 +210,8 @@ unsafe impl<F: HydraForm> Structure<F> for Core<F> {
         let anchors = local.layer.anchors(guard, count.saturating_add(1));
         for part in 1..=count.min(anchors.len()) {
             let anchor = anchors[part * anchors.len() / (count.min(anchors.len()) + 1)];
-            // A page's lower bound may not be a key, but the first entry at or above it is.
-            // SAFETY: a page to which a layer leads is not retired before the guard ends.
+            // A page's lower bound need not be a key of the map, so the first key at or above it is shown. SAFETY: a
+            // page to which a layer leads is not retired before the guard ends.
             Core::ceiling_in_list(self, &local, unsafe { anchor.anchor() }, |key, _| show(key));
         }
     }
@@ -237,7 +237,7 @@ unsafe impl<F: HydraForm> Structure<F> for Core<F> {
         let local = place.local(guard);
         let mut page = self.jump_from(*near, &local, key);
         let put = Core::put_in_list(self, &local, &mut page, key, F::tag(key), word, When::Always);
-        // SAFETY: a page that was reached under the guard is not reclaimed before it ends.
+        // SAFETY: a page that was reached under the guard is not reclaimed before the guard ends.
         *near = Some(unsafe { &*core::ptr::from_ref(page) });
         self.counted(put, key)
     }

@@ -99,7 +99,7 @@ pub unsafe trait KeyPart: Clone + Send + Sync + 'static {
         f(buffer.bytes())
     }
 
-    /// Returns the bytes of an array of such elements, if each element is its own encoding.
+    /// Returns the bytes of several keys of this type, if each of them is its own encoding.
     #[doc(hidden)]
     #[inline]
     fn plain(parts: &[Self]) -> Option<&[u8]> {
@@ -211,7 +211,7 @@ impl PartBuffer {
 /// so only strings are copied.
 pub struct Encoded<'a> {
     bytes: &'a [u8],
-    /// What each byte is xored with: 0, or 255 inside a `Reverse`.
+    /// What each byte is xored with: 0, or 255 inside an odd number of `Reverse`s.
     mask: u8,
 }
 

@@ -2,8 +2,8 @@
 //! `a/b/` are one key, and a directory is followed by the paths in it.
 //!
 //! A component is encoded as a byte for its kind, in the order of [`Component`], followed by its name as a string part,
-//! if it has a name. As a part of a key, a path ends with a byte that is less than the bytes of all kinds. So no path's
-//! encoding is a prefix of another one's.
+//! if it has a name. If other parts of the key follow, a path ends with a byte that is less than the bytes of all
+//! kinds. So no path's encoding is a prefix of another one's.
 
 use super::part::{Encoded, PartBuffer};
 use super::string::{encode_as_lent, read_string, write_string};

@@ -11,7 +11,8 @@ use std::ffi::{OsStr, OsString};
 #[cfg(unix)]
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// The byte that follows a zero byte inside a string, and the byte that follows a zero byte at its end.
+/// In the encoding of a string that other parts follow, `ESCAPED` follows each of the string's own zero bytes, and
+/// `END` follows the zero byte of the end mark.
 const ESCAPED: u8 = 0xFF;
 const END: u8 = 0x00;
 

@@ -58,8 +58,8 @@ impl Form for Bytes {
     fn tag(key: &[u8]) -> u8 {
         let mut hasher = rustc_hash::FxHasher::default();
         hasher.write(key);
-        // The best bits of this hasher are its lowest ones (it rotates its result). A tag of zero means "empty slot",
-        // so the hash zero becomes the tag one.
+        // This hasher rotates its result. So its best bits are the highest of the lowest 26 bits, and the tag consists
+        // of such bits. A tag of zero means "empty slot", so the hash zero becomes the tag one.
         ((hasher.finish() >> 16) as u8).max(1)
     }
 

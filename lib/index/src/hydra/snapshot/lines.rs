@@ -7,8 +7,9 @@
 //! *crowded*), or two anchors with the same place, its line leads to a node of its own, which covers only the span of
 //! the bucket's anchors. So clustered keys cost one line more.
 //!
-//! The result is the page of the greatest anchor at or below the key, or the previous page: a key just above an
-//! anchor with the same place counts as below it. (In buckets narrower than 2^30 this does not happen.)
+//! The result is the page of the greatest anchor at or below the key, or the previous page: if keys below an anchor
+//! have the anchor's place, then all keys with this place (even the anchor itself) count as below the anchor. (In
+//! buckets narrower than 2^30 this does not happen.)
 //!
 //! Invariants: places within a line are strictly ascending, except for padding. An anchor's place is the least place
 //! that no key below the anchor has. So a key at or above that place is at or above the anchor.
@@ -94,7 +95,7 @@ impl Node {
         (Self { first, limit, factor: factor as u64, start: start as u32 }, lines)
     }
 
-    /// Returns a key's line and place, which increase with the key. The key must be at least `first`.
+    /// Returns a key's line and place. They do not decrease if the key increases. The key must be at least `first`.
     #[inline(always)]
     fn place(&self, key: u64) -> (usize, i32) {
         let distance = (key - self.first).min(self.limit);
@@ -174,7 +175,8 @@ fn first_above_anywhere(places: &[i32; 8], place: i32) -> usize {
     places[..ANCHORS].iter().map(|&at| usize::from(at <= place)).sum()
 }
 
-/// Finds `key`'s page from `root`, whose lines these are, with `head` for keys below all anchors.
+/// Finds the page of `key`. `root` is the root of the trie with these lines, and `head` is the page of keys below all
+/// anchors.
 ///
 /// # Safety
 /// `lines` and `root` must be from the same [`build`].
@@ -246,7 +248,8 @@ pub fn prefetch(lines: &[Line], root: &Node, key: u64) {
     }
 }
 
-/// Lays out lines for `anchors`, ascending, which lead to `ids[1..]`; `ids[0]` is the page before.
+/// Lays out lines for `anchors`, which are ascending and lead to `ids[1..]`. `ids[0]` is the page before the first
+/// anchor.
 ///
 /// # Panics
 /// If there are 2^31 anchors or more.

@@ -10,15 +10,17 @@
 //! - *Tree*, otherwise: a static search tree (S+tree), in which every level contains each eighth word of the level
 //!   below. So a node is one cache line of eight words, and a child's number is a count.
 //!
-//! The paper's search layer is an adaptive radix tree that is updated in place. This one is never updated: a sequential
-//! merge builds it anew. It needs no locks, no versions and no pointers, and a search reads few cache lines.
+//! The paper's search layer is an adaptive radix tree that is updated in place. The search layer here is never updated:
+//! a sequential merge builds it anew. It needs no locks, no versions and no pointers, and a search reads few cache
+//! lines.
 
 use super::words::{Count, LINE, SHORT, Words};
 use archipelago_platform::memory::Array;
 use archipelago_platform::topology::NodeId;
 use archipelago_platform::touch;
 
-/// The intended number of words per bucket. The table has between `len / 2 PER_BUCKET` and `len / PER_BUCKET` buckets.
+/// The intended number of words per bucket. The table has between `len / (2 * PER_BUCKET)` and `len / PER_BUCKET`
+/// buckets.
 const PER_BUCKET: usize = 2;
 
 /// The number of words above which a bucket is crowded.
@@ -59,8 +61,8 @@ impl Run {
         self.start as usize..(self.start + self.len) as usize
     }
 
-    /// Returns the number of words in level `level` of the tree, where level 0 is the words themselves. It is also the
-    /// number of lines of the level below.
+    /// Returns the number of words in level `level` of the tree, where level 0 is the words themselves. From level 1 on
+    /// it is also the number of lines of the level below.
     #[inline(always)]
     fn level(&self, level: u32) -> usize {
         (self.len as usize + (1 << (3 * level)) - 1) >> (3 * level)

@@ -42,7 +42,7 @@ fn number<K: Ord>(keys: impl IntoIterator<Item = K>) -> BTreeMap<K, u64> {
     map
 }
 
-/// Looks up `probes`. The answer may be the page before the right one, but only just above an anchor.
+/// Looks up `probes`. The answer may be the page before the right one, but only at an anchor or just above it.
 fn check_words(snapshot: &Snapshot<Word, u64>, model: &BTreeMap<u64, u64>, probes: &[u64]) {
     let span = model.last_key_value().map_or(0, |(last, _)| last - model.first_key_value().unwrap().0);
     for &probe in probes {

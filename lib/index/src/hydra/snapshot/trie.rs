@@ -370,8 +370,8 @@ impl<P: Target> AnchorIndex<Bytes, P> for Trie<P> {
         }
     }
 
-    /// Calls `each` with pages from the following slots of the same node. Slots with nodes of their own are skipped. If
-    /// anchors share few bytes, nearly no slot has a node: bounds of pages are then short, too.
+    /// Calls `each` with pages from the following slots of the same node. Slots that lead to nodes are skipped. If
+    /// anchors share few bytes, they are short, and hardly any slot leads to a node.
     fn followers(&self, probe: &[u8], count: usize, mut each: impl FnMut(P)) {
         let mut descent = self.descent(probe);
         // SAFETY: the scalar counter needs no processor feature.

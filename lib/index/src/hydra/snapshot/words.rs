@@ -92,7 +92,7 @@ impl Words {
     /// Returns a pointer to the word at `index` and the words behind it.
     ///
     /// # Safety
-    /// `index < self.len()` must hold. If a thread reads beyond `len`, the array must be sealed.
+    /// `index < self.len()` must hold. If the caller reads beyond `len`, the array must be sealed.
     #[inline(always)]
     pub unsafe fn at(&self, index: usize) -> *const i64 {
         debug_assert!(index + SHORT <= self.lines.len() * LINE);
