@@ -1,8 +1,8 @@
 //! Memory that waits for readers: its amount, and a limit on it.
 //!
 //! Removed and replaced objects are freed when no reader can still be using them. So one long read (a closure of
-//! `get_with` that waits, a kept reference) delays the freeing of all of them. [`Garbage`] shows the amount, and a map
-//! that was built with a limit bounds it by stopping writers.
+//! `get_with` that waits, a kept reference) delays the freeing of all of them. [`Garbage`] shows the amount. If a map
+//! was built with a limit, writers wait at the limit, or the `try_` operations refuse.
 
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Domain;
@@ -12,9 +12,9 @@ use archipelago_sync::rcu::Domain;
 #[non_exhaustive]
 pub enum OnBacklog {
     /// They wait, before they begin, until enough memory can be freed, and help to free it. A thread that is reading
-    /// the same map (inside `get_with`, `scan`, `update` or `retain`, or with a `Ref` or an `Entry` that it has made
-    /// itself) does not wait, since it would wait for itself. The memory that such a thread removes and replaces
-    /// meanwhile may exceed the limit, but the `try_` operations refuse in this case, too.
+    /// the same map does not wait, since it would wait for itself. (A thread is reading inside `get_with`, `scan`,
+    /// `update` or `retain`, and while it has a `Ref` or an `Entry` that it has made itself.) The memory that such a
+    /// thread removes and replaces meanwhile may exceed the limit, but the `try_` operations refuse in this case, too.
     ///
     /// Two cases can deadlock. In the first, a closure of `get_with` waits for something that another thread does after
     /// an insert: the two threads wait for each other. In the second, a task holds an `Entry`, moves to another thread,

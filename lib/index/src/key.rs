@@ -71,7 +71,7 @@ use crate::structure::{Encode, Form};
 /// map.pin().upsert("without a String", 7);
 /// ```
 ///
-/// Other types that can be borrowed from a key do not implement it:
+/// Other types that can be borrowed from a key do not implement `EncodeAs`:
 ///
 /// ```compile_fail,E0277
 /// let map: archipelago::HydraList<[u8; 4], u32> = Default::default();

@@ -171,7 +171,7 @@ impl Limits {
             || self.count_anew(need, count())
     }
 
-    /// Renews the allowance of operations such as this one, and returns whether the map may grow by `need`. The other
+    /// Renews the allowance of operations of this kind, and returns whether the map may grow by `need`. The other
     /// allowance is lowered to what a renewal would give, since it was a part of what was left at an earlier count.
     #[cold]
     fn count_anew(&self, need: Need, space: Space) -> bool {
@@ -205,8 +205,8 @@ impl Limits {
         epoch >= settled && self.counts.settled.compare_exchange(settled, epoch + EPOCHS, Relaxed, Relaxed).is_ok()
     }
 
-    /// Returns whether an entry that needs room only in a page may be stored in a page that seems to have room,
-    /// although the map may not grow.
+    /// Returns whether a map that may not grow may still store an entry, if the entry's page seems to have room. The
+    /// entry must need no memory outside pages.
     pub(crate) fn may_fill(&self, need: Need, Space { held, spare }: Space) -> bool {
         need.outside == 0 && held.saturating_sub(spare) <= self.memory.saturating_add(self.memory / RACE_PART)
     }

@@ -6,7 +6,7 @@
 //! | this one, [`traits`], [`builder`] | the map itself |
 //! | [`session`], `write`, [`compute`], [`fallible`] | operations on one key |
 //! | `reference` | references: `Ref`, `Entry` |
-//! | [`walk`], [`range`], `fetched`, [`entries`], `parallel` | iterators |
+//! | [`walk`], [`range`], `batch`, `fetched`, [`entries`], `parallel` | iterators |
 //! | [`bulk`], [`drain`], [`whole`] | operations on many entries |
 //! | [`crate::limits`], [`stats`] | memory |
 //!
@@ -95,7 +95,7 @@ pub(crate) type CoreOf<S, K> = <FormOf<K> as Form>::Core<S>;
 /// ```
 ///
 /// Numbers of at most 64 bits, `bool`, `char` and `()` are stored in the map's own words. Other values are boxed, and
-/// read by reference under a guard. They need not be `Clone`: each method that returns a clone has a counterpart that
+/// read by reference under a guard. They need not be `Clone`: most methods that return clones have a counterpart that
 /// returns a reference ([`Ref`], [`Entry`]).
 ///
 /// A map is invariant in the types of its keys and values, like a lock around them. One `'static` type can be a subtype

@@ -21,9 +21,9 @@
 //!    moment of the call. An entry that is present throughout the call is shown.
 //! 3. *Words are opaque.* Each word is returned once, by the operation that replaces or removes it; the caller then
 //!    owns it. The word stays valid for guards that were entered before its retirement.
-//! 4. *Closures run without locks.* Whatever a closure does, also with this structure, it finds no lock held by its own
-//!    operation. If the closure panics, the structure is consistent, and what the operation has changed before stays
-//!    changed.
+//! 4. *Closures run without locks.* A closure may use this structure, too: the operation that calls the closure holds
+//!    no lock meanwhile. If the closure panics, the structure is consistent, and what the operation has changed before
+//!    stays changed.
 //! 5. *Keys' memory* belongs to the structure, which retires the keys that it has boxed. A key shown to a closure is
 //!    valid until the closure returns.
 
@@ -228,10 +228,10 @@ impl End {
 /// ```
 ///
 /// # Safety
-/// The structure keeps the contract. In particular, a word that it returns or shows was stored, and has not been
-/// returned by an operation that replaced or removed it before the caller's guard was entered. A key that it shows was
-/// stored. It uses its [`Limits`] only to build one structure: itself, or one structure that it contains. To a
-/// structure that it contains, it passes only guards of that structure's domain.
+/// The structure keeps the contract. In particular, every word that it returns or shows was stored, and had not been
+/// replaced or removed when the caller's guard was entered. A key that it shows was stored. It uses its [`Limits`] only
+/// to build one structure: itself, or one structure that it contains. To a structure that it contains, it passes only
+/// guards of that structure's domain.
 pub unsafe trait Structure<F: Form>: Send + Sync + Sized + 'static {
     /// The structure's settings, see [`Kind::Config`].
     type Config;

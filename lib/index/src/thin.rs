@@ -1,9 +1,9 @@
 //! Detection of thin maps. A map is thin if entries have been removed all over it. Then neighbouring pages fit together
-//! into one page, but no page alone is so empty that a removal from it would look for a neighbour to merge with.
+//! into one page. But no page is underfull by itself, so removals do not look for a neighbour to merge with.
 //!
 //! A walk over all pages merges the neighbours. It takes time in proportion to the number of pages. So in a thin map a
-//! walk is due only when, since the last walk, the entries have become fewer by an eighth, or the pages more by an
-//! eighth. So the walks cost O(1) for each change.
+//! walk is due only after a change by an eighth since the last walk: fewer entries, or more pages. So the walks cost
+//! O(1) for each change.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
 

@@ -11,8 +11,8 @@ use archipelago_platform::hint::point;
 use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::Version;
 
-/// The number of look-ups that `get_many` interleaves. It is enough to overlap each memory access with those of other
-/// look-ups.
+/// The number of look-ups that `get_many` interleaves. It is enough to overlap each memory access with accesses of
+/// other look-ups.
 const BATCH: usize = 32;
 
 /// The state of a look-up of a batch.

@@ -24,7 +24,7 @@ pub enum Maintainers {
     #[default]
     Background,
     /// Client threads, during their operations: the map has no thread. (In an idle map the last removed memory is freed
-    /// by one thread of the process, which all such maps share, and which starts when it is first needed. Pages that
+    /// by one thread of the process. All such maps share this thread, which starts when it is first needed. Pages that
     /// were merged away in the last rounds of maintenance, up to three twentieths of all pages, stay until further
     /// changes or [`sync`](crate::Map::sync).)
     Clients,
@@ -48,8 +48,8 @@ pub struct Tuning {
     pub stale_percent: usize,
     /// No round is due before this number of structure changes.
     pub stale_min: usize,
-    /// With at most this many anchors, the thread that finds that a round is due runs it itself, independently of
-    /// `maintainers`. Such a round takes microseconds, and small maps never start a thread.
+    /// If there are at most this many anchors, the thread that finds that a round is due runs the round itself,
+    /// whatever `maintainers` is. Such a round takes microseconds, and small maps never start a thread.
     pub inline_anchors: usize,
 }
 

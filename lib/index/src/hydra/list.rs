@@ -104,7 +104,7 @@ impl<F: HydraForm> Core<F> {
                 Look::Locked => backoff.wait(),
                 Look::Obsolete => {
                     // SAFETY: the obsolete page is protected by the caller's guard. Its forward pointer leads to a page
-                    // that is reclaimed only after it (`maintain.rs`).
+                    // that is reclaimed only after the obsolete page (`maintain.rs`).
                     let heir = unsafe { &*page.next() };
                     page = self.step_to(guard, heir, goal, &mut steps);
                 }
@@ -155,8 +155,8 @@ impl<F: HydraForm> Core<F> {
             return page;
         }
         let nearer = F::compare(low, page.low()).is_gt() || {
-            // If keys were merged to the left, the page that has the entries of an obsolete page is a page that ends
-            // beyond the obsolete page's range.
+            // If `page` is obsolete, its entries have moved to the page whose range now contains `page`'s `low`. If
+            // `near` contains it, `near` is nearer to the goal.
             let taken_over = |version| near.is_beyond(page.low(), Seen::At(version)) == Ok(false);
             matches!(page.lock().look(), Look::Obsolete)
                 && near.lock().read().is_some_and(|version| taken_over(version) && near.lock().validate(version))

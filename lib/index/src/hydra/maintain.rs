@@ -132,8 +132,8 @@ impl<F: HydraForm> Core<F> {
             while combiner.removed.front().is_some_and(|(round, _)| *round < slowest) {
                 ripe.extend(combiner.removed.pop_front().into_iter().flat_map(|(_, pages)| pages));
             }
-            // All changes that were logged before the last turn (the exchange of the shortcuts' generations) were
-            // drained at the latest by the round after the turn, and a removal is applied one round later.
+            // A turn exchanges the generations of shortcuts. All changes that were logged before the last turn were
+            // drained by the next round at the latest, and a removal is applied one round after it was drained.
             let all_apply = slowest >= combiner.turned + 2;
             all_apply.then(|| {
                 combiner.turned = combiner.round;

@@ -118,7 +118,7 @@ impl<F: HydraForm> ThreadCell<F> {
         NonNull::new(finger.page.load(Relaxed)).filter(|_| same)
     }
 
-    /// Stores the end of a walk from `from`: a page that was live when it was read after `retirements` had been read.
+    /// Stores `page`, the end of a walk from `from`. `page` was seen live after `retirements` had been read.
     #[inline]
     pub(crate) fn set_finger(&self, from: &F::Page, page: &F::Page, retirements: u64) {
         let finger = self.finger_of(from);
@@ -184,7 +184,7 @@ pub(crate) struct MergedLog<F: HydraForm> {
 
 impl<F: HydraForm> MergedLog<F> {
     /// Builds round `id` from the ops that were just drained, and from the removes that were drained in the previous
-    /// round. Returns it, and the removes that wait for the next round.
+    /// round. Returns the log, and the removes that wait for the next round.
     pub(crate) fn new(id: u64, mut ops: Vec<Op<F>>, mut removes: Vec<PagePtr<F>>) -> (Self, Vec<PagePtr<F>>) {
         ops.sort_by_key(|op| op.stamp);
         let pages = |kind| ops.iter().filter(move |op| op.kind == kind).map(|op| op.page);

@@ -32,7 +32,8 @@ impl<F: HydraForm> Core<F> {
         self.after_structure_change(local);
     }
 
-    /// Unlocks a page that has just lost an entry, merging it with a neighbour if it has become underfull.
+    /// Unlocks a page that has just lost an entry. If the page has become underfull, tries to merge it with a
+    /// neighbour.
     pub(super) fn unlock_or_shrink(&self, local: &Local<'_, F>, page: &F::Page) {
         if !page.is_underfull() {
             page.lock().unlock();
@@ -40,8 +41,7 @@ impl<F: HydraForm> Core<F> {
         }
         let merged = self.merge_next(local, page, Fill::Half);
         // If the right neighbour is too full, the page may still fit into the left one. Finding the left neighbour
-        // costs a search. So this merge is tried only if the number of entries that are left is a multiple of four or
-        // zero.
+        // costs a search. So this merge is tried only if the number of entries that are left is a multiple of four.
         let try_left = !merged && page.len().is_multiple_of(4);
         page.lock().unlock();
         if merged || (try_left && self.merge_into_previous(local, page)) {

@@ -26,7 +26,8 @@ const FILL: usize = 32;
 /// other.
 const AHEAD: usize = 8;
 
-/// Sorts a page that still has this version. Its values may have changed since it was copied, so it is copied again.
+/// Sorts the page if it still has this version. Values may have changed since the page was copied, so it is copied
+/// again.
 #[cold]
 fn tidy<F: HydraForm>(page: &F::Page, version: Version, copy: &mut <F::Page as Page<F>>::Copy) {
     if page.lock().try_lock_at(version) {

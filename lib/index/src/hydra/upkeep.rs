@@ -42,7 +42,7 @@ pub(super) struct Combiner<F: HydraForm> {
     pub(super) logs: VecDeque<Arc<MergedLog<F>>>,
     /// The number of the last round in which a generation of shortcuts was replaced.
     pub(super) turned: u64,
-    /// Removed pages that wait to be retired, by the round that removed them.
+    /// Removed pages that wait to be retired, with the number of the round that removed them.
     pub(super) removed: VecDeque<(u64, Vec<PagePtr<F>>)>,
 }
 

@@ -8,8 +8,8 @@
 //! byte that could follow instead, and a shorter string precedes its extensions, whatever the next part begins with.
 //! The last part of a key needs no end mark and is written unchanged.
 //!
-//! If the parts of a key have at most eight bytes together, its encoding is the number that consists of these bytes.
-//! (An array is always encoded as a byte string.)
+//! If the parts of a key have at most eight bytes together, the key's encoding is the number that consists of these
+//! bytes. (An array is always encoded as a byte string.)
 
 use super::width::Width;
 use super::{Key, Probe};

@@ -1,9 +1,9 @@
 //! Paths as keys, on Unix. Their order and equality are those of [`Path`]: component by component. So `a/b`, `a//b` and
 //! `a/b/` are one key, and a directory is followed by the paths in it.
 //!
-//! A component is encoded as a byte for its kind, in the order of [`Component`], followed by its name as a string part,
-//! if it has a name. If other parts of the key follow, a path ends with a byte that is less than the bytes of all
-//! kinds. So no path's encoding is a prefix of another one's.
+//! A component is encoded as a byte for its kind. The kinds have the order of [`Component`]. If the component has a
+//! name, the name follows as a string part. If other parts of the key follow, a path ends with a byte that is less than
+//! the bytes of all kinds. So no path's encoding is a prefix of another one's.
 
 use super::part::{Encoded, PartBuffer};
 use super::string::{encode_as_lent, read_string, write_string};

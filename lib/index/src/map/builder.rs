@@ -71,11 +71,11 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Builder<S, K, V> {
     /// a key is stored if its page has room, and refused if its page is full. So one key may be refused and the next
     /// one stored.
     ///
-    /// If many pages are nearly empty, the operation that would be refused first merges neighbouring pages and frees
-    /// memory, in O(pages), at most once for each eighth of the map that has changed. If 99, 75 or 50 % of a full map's
-    /// entries are removed all over the map, then at least 80, 70 or 60 % of the removed number fit again. One case is
-    /// not merged: pages of words that were full and have lost every other entry. Then there is room for keys between
-    /// the remaining ones, but not for keys beyond them.
+    /// If many pages are nearly empty, an operation merges neighbouring pages and frees memory before it refuses. This
+    /// takes O(pages), and happens at most once for each eighth of the map that has changed. If 99, 75 or 50 % of a
+    /// full map's entries are removed all over the map, then at least 80, 70 or 60 % (in this order) of the removed
+    /// number fit again. One case is not merged: pages of words that were full and have lost every other entry. Then
+    /// there is room for keys between the remaining ones, but not for keys beyond them.
     ///
     /// ```
     /// use archipelago::index::{HydraList, Refused};

@@ -69,8 +69,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Entries<'m, S, K, V> {
         self.has_left(end)
     }
 
-    /// Returns the next entry from `end`, with the holder that keeps its value. The entry is from this end's batch, or
-    /// if that is empty, from the rest of the other end's batch.
+    /// Returns the next entry from `end`, with the holder that keeps its value. The entry is from this end's batch. If
+    /// this batch is empty and nothing is left to fetch, the entry is from the rest of the other end's batch.
     #[inline]
     fn step(&mut self, end: End) -> Option<(End, usize, Kept<'m, K>)> {
         loop {
@@ -198,9 +198,9 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> fmt::Debug for Entries<'_, S, K,
 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
     /// Returns an iterator over references to the entries whose keys are in `range`, ascending; `.rev()` descends. Use
-    /// it for values that cannot or should not be cloned. Its consistency is that of [`range`](Self::range). A batch of
-    /// entries costs at most a few allocations, and an entry costs about ten nanoseconds; [`Entries::next_ref`] and
-    /// [`scan_range`](Self::scan_range) are cheaper.
+    /// this method for values that cannot or should not be cloned. Its consistency is that of [`range`](Self::range). A
+    /// batch of entries costs at most a few allocations, and an entry costs about ten nanoseconds;
+    /// [`Entries::next_ref`] and [`scan_range`](Self::scan_range) are cheaper.
     ///
     /// ```
     /// use archipelago::HydraList;

@@ -68,9 +68,9 @@ impl<'m, S: Kind, K: Key> Hold<'m, S, K> for Roaming {
 /// its thread moves to another node, the session stays correct, but continues to read the first node's memory.
 ///
 /// Closures that receive a value (in [`get_with`](Self::get_with), [`scan`](Self::scan), [`update`](Self::update),
-/// [`compute`](Self::compute), [`retain`](Self::retain)) run inside a guard; so does the cloning of values. Memory that
-/// is removed or replaced meanwhile is not freed before they return, so they should be short. References ([`Ref`],
-/// [`Entry`]) hold a guard as long as they live. [`Map::stats`] shows the garbage, and a
+/// [`compute`](Self::compute), [`retain`](Self::retain)) run inside a guard, and so does the cloning of values. Memory
+/// that is removed or replaced meanwhile is not freed before the closure returns, so closures should be short.
+/// References ([`Ref`], [`Entry`]) hold a guard as long as they live. [`Map::stats`] shows the garbage, and a
 /// [`backlog_limit`](super::Builder::backlog_limit) bounds it. Closures and iterators that make values (in
 /// [`get_or_insert_with`](Self::get_or_insert_with), [`extend`](Self::extend)) run outside any guard.
 ///

@@ -7,12 +7,12 @@
 //! again after a while: it checks for garbage and frees it, which is a *follow-up*.
 //!
 //! **Follow-ups are few.** The word [`Background::garbage`](super::super::crew::Background::garbage) is [`NEW`] while
-//! the map has no thread, and nearly always while the map is in use: a thread that retires then only loads the word.
-//! Each look sets the word to [`WATCHED`]. If it is `NEW` again at the next look, the map is in use: the thread frees
-//! what it can, and the next look follows after twice the time, up to [`BUSY_MS`]. If it is still `WATCHED`, the map is
-//! idle: the thread drains op logs, compacts sparse pages, and frees garbage. If readers keep garbage from being freed,
-//! thread 0 looks again, at most [`LOOKS`] times. Then it sets the word to [`UNWATCHED`] and sleeps until a thread that
-//! retires something wakes it. So no thread polls, and an idle map uses no processor time.
+//! the map has no thread, and nearly always while the map is in use. In both cases a thread that retires something only
+//! loads the word. Each look sets the word to [`WATCHED`]. If it is `NEW` again at the next look, the map is in use:
+//! the thread frees what it can, and the next look follows after twice the time, up to [`BUSY_MS`]. If it is still
+//! `WATCHED`, the map is idle: the thread drains op logs, compacts sparse pages, and frees garbage. If readers keep
+//! garbage from being freed, thread 0 looks again, at most [`LOOKS`] times. Then it sets the word to [`UNWATCHED`] and
+//! sleeps until a thread that retires something wakes it. So no thread polls, and an idle map uses no processor time.
 //!
 //! For maps without threads, one thread of the process does the follow-ups (`sync::rcu::rest`).
 //!

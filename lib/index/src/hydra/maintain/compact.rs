@@ -63,8 +63,8 @@ impl<F: HydraForm> Core<F> {
         true
     }
 
-    /// Takes the right to move pages. The wait for the walk under way is bounded: this thread itself may be walking,
-    /// and run a destructor meanwhile; or the walking thread may not exist any more, after a `fork`.
+    /// Takes the right to move pages. The wait for another walk is bounded, for two reasons. This thread itself may be
+    /// in that walk, and be running a destructor. And after a `fork` the walking thread may not exist.
     fn begin_compacting(&self, waits: bool) -> Option<MutexGuard<'_, usize>> {
         for _ in 0..if waits { PATIENCE } else { 1 } {
             if self.is_ending() {
@@ -131,8 +131,9 @@ impl<F: HydraForm> Core<F> {
         Some(F::own(page.low()))
     }
 
-    /// Merges the page after `page` into it, or replaces that page by a twin in another chunk. Returns `true` after a
-    /// merge: then another page follows `page`, and is to be examined, too.
+    /// Merges the page after `page` into `page`, if the two fit together. Otherwise, if the page after `page` is in a
+    /// closed chunk, replaces it by a twin in another chunk. Returns `true` after a merge: then another page follows
+    /// `page`, and is to be examined, too.
     fn improve_next(&self, local: &Local<'_, F>, page: &F::Page) -> bool {
         let backoff = Backoff::new();
         for _ in 0..TRIES {

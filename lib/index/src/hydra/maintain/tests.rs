@@ -387,8 +387,9 @@ fn the_number_of_anchors_is_exact() {
     assert_eq!(session.core.lock_combiner().anchors, pages);
 }
 
-/// The page before a page is found by the search layer, also if many pages are between it and any key that is little
-/// below the page's lower bound. The keys are tenants' entries that never expire.
+/// The search layer finds the page before a page by the page's lower bound. A search for a key a little below the bound
+/// would not suffice: many pages may be between this key and the bound. The keys are tenants' entries that never
+/// expire.
 #[test]
 fn the_page_before_is_found_in_a_few_steps() {
     for layer in [SearchLayerKind::Snapshot, SearchLayerKind::Art] {

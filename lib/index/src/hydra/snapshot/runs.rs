@@ -146,7 +146,7 @@ impl Runs {
     /// Ends the run that started at `start`.
     ///
     /// # Panics
-    /// If the run is empty, or there are 2^32 words in all.
+    /// If the run is empty, or there are 2^32 words or more in all.
     pub fn finish(&mut self, start: usize) -> Run {
         let end = self.words.len();
         assert!(start < end && u32::try_from(end).is_ok(), "a run has words, and a snapshot at most 2^32 of them");
