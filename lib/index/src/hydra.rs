@@ -22,7 +22,8 @@
 //! | [`maintain`] | rounds, reclamation | `combine`, `update`, `reclaim`, `tidy` |
 //! | `maintain/background.rs` | background threads | `wake_background`, `stop_background` |
 //! | `maintain/compact.rs` | moving pages together | `compact_if_sparse` |
-//! | [`structure`] | the list as the [`Structure`](crate::map::Structure) of a map; `config.rs` and `map.rs` have its settings | counting, retiring keys |
+//! | [`structure`] | the list as the [`Structure`](crate::map::Structure) of a map | counting, retiring keys |
+//! | [`config`], [`map`] | settings, and the type [`HydraList`] | |
 
 mod batch;
 mod config;
