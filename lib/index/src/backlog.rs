@@ -111,8 +111,8 @@ impl Limit {
 
     /// Frees what can be freed. Returns whether the garbage is then within the limit.
     pub(crate) fn has_room(self, domain: &Domain) -> bool {
-        // An attempt advances the epoch by one. It fails while the thread that maintains idle maps makes its own
-        // attempt. The last retired object can be freed after three advances.
+        // One attempt frees everything if no reader is behind. It may fail while the thread that maintains idle maps
+        // makes its own attempt, so several attempts are made.
         (0..4).any(|_| {
             let has_room = !self.is_passed(domain);
             if !has_room {

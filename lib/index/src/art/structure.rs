@@ -198,7 +198,8 @@ unsafe impl<F: Form> Structure<F> for Core<F> {
     }
 
     fn settle(&self) {
-        // Each attempt advances the epoch by one, and the last retired objects are freed after three advances.
+        // One attempt frees everything if no reader is behind. A guard of another thread can make an attempt fail, even
+        // a guard that another attempt holds for a moment. So several attempts are made.
         (0..4).for_each(|_| self.domain.collect());
     }
 

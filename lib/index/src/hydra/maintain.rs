@@ -196,7 +196,8 @@ impl<F: HydraForm> Core<F> {
 
     /// Frees what has been retired, as far as other threads' guards allow. The caller holds no guard.
     fn reclaim_retired(&self) {
-        // Each attempt advances the epoch by one, and the last retired objects are freed after three advances.
+        // One attempt frees everything if no reader is behind. A guard of another thread can make an attempt fail, even
+        // a guard that another attempt holds for a moment. So several attempts are made.
         for _ in 0..4 {
             self.domain.collect();
         }

@@ -43,8 +43,8 @@ pub type IntoIter<K, V> = crate::map::IntoIter<Hydra, K, V>;
 pub type Builder<K, V> = crate::map::Builder<Hydra, K, V>;
 
 impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
-    /// Sets the machine for which the map is laid out: it gets one search-layer replica per NUMA node. Default: the
-    /// machine on which the program runs.
+    /// Sets the machine for which the map is laid out: the map gets one search-layer replica per NUMA node. Default:
+    /// the machine on which the program runs.
     ///
     /// ```
     /// use archipelago::{HydraList, platform::topology::Topology};

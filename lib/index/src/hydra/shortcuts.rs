@@ -6,8 +6,8 @@
 //! time proportional to the map. So the thread that makes a change of the list adds a shortcut for it at once: always
 //! if it splits a page to which its walk took more than one step, and otherwise with a probability of one in
 //! [`ONE_IN`]. A walk uses shortcuts after [`PATIENCE`] steps. As in a skip list, runs of pages without shortcuts are
-//! short: at most `ONE_IN` on average, and longer than `r` with a probability of at most `(1 - 1 / ONE_IN)^r`, however
-//! far the layer lags and even if it is never updated.
+//! short: at most `ONE_IN` on average, and longer than `r` with a probability of at most `(1 - 1 / ONE_IN)^r`. This
+//! holds however far the layer lags, even if the layer is never updated.
 //!
 //! **Exact.** A shortcut to a page is added while the page cannot become obsolete, since the lock of the previous page
 //! or its own is held. The thread that makes the page obsolete removes the shortcut, under the page's lock, before

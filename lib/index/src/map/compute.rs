@@ -82,8 +82,8 @@ impl<V: Send + Sync + 'static> core::error::Error for CompareExchangeError<'_, V
 struct Step {
     old: Option<u64>,
     new: Option<u64>,
-    /// The old word, if it was removed or replaced. (The other two words do not always show this, since successive
-    /// values of size zero have the same word.)
+    /// The old word, if it was removed or replaced. (`old` and `new` do not always show this, since different values of
+    /// size zero have the same word.)
     taken: Option<u64>,
 }
 

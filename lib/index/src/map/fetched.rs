@@ -59,8 +59,8 @@ pub(super) struct Side<'m, K: Key> {
     fetched: Keeper<'m, Batch<FormOf<K>>>,
     /// The positions of the entries that are not yielded yet; the first of them is yielded next.
     pub(super) left: Places<usize>,
-    /// The iterator's own holder: from the time when the batch was fetched, or for a reference that the iterator has
-    /// returned.
+    /// The iterator's own holder. At first it is the batch's first holder, which the first step takes; later it is the
+    /// holder of a reference that the iterator has returned.
     pub(super) lent: Option<Kept<'m, K>>,
 }
 
