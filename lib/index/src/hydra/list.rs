@@ -19,8 +19,8 @@
 //! version has been validated (`sync::version_lock`). An obsolete page needs no validation, since it does not change
 //! any more.
 //!
-//! Locks: a thread holds one page at a time, except in a merge or a move, which holds a page and *tries* the next one.
-//! So threads do not deadlock.
+//! Locks: a thread holds the lock of one page at a time, except in a merge or a move, which holds a page and *tries*
+//! the next one. So threads do not deadlock.
 
 use super::goal::{At, Below, Goal, is_within};
 use super::page::{Changed, LOCKED, Page, PageCopy, PageForm, Removed, Seen, Unsorted};

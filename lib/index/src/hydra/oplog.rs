@@ -1,7 +1,7 @@
 //! Op logs, which carry structure changes of the data list to the search layers (thesis §4.3.4, figure 4.7).
 //!
-//! Every thread appends `(Insert | Remove, page, stamp)` to its own log while it still holds the page's lock. The
-//! combiner drains all logs into one *merged log*, which every replica's updater applies.
+//! Every thread appends `(Insert | Remove, page, stamp)` to its own log while it still holds the page locks that the
+//! change needs. The combiner drains all logs into one *merged log*, which every replica's updater applies.
 //!
 //! The thesis orders a merged log by time stamp alone, which is not enough: draining is not atomic, so a `Remove` may
 //! be drained one round before the `Insert` that precedes it in time. Two rules make the result independent of when
@@ -12,8 +12,8 @@
 //!    after the `Remove`.
 //! 2. A `Remove` names its page, and removes the anchor only if the anchor still leads to this page.
 //!
-//! Stamps are used only to choose between two pages that were inserted for the *same* anchor in one round. A wrong
-//! choice would cost a few steps, but never give a wrong answer.
+//! A merged log uses stamps only to choose between two pages that were inserted for the *same* anchor in one round. A
+//! wrong choice would cost a few steps, but never give a wrong answer. (`shortcuts.rs` uses stamps as random numbers.)
 
 use super::page::Page;
 use crate::hydra::HydraForm;

@@ -35,8 +35,8 @@ pub struct Changed;
 /// The page's entries are not in order, or not in a searchable form.
 pub struct Unsorted;
 
-/// The reason for which a caller may trust its reads of a page. Layouts with pointers check before they follow one
-/// ([`Page::trust`]).
+/// The reason for which a caller may trust its reads of a page. Layouts with pointers check it before they follow a
+/// pointer ([`Page::trust`]).
 #[derive(Clone, Copy)]
 pub enum Seen {
     /// The page was free at this version. Reads are valid only while it still has the version.
@@ -221,8 +221,8 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// Writes the entries of a *whole* copy, which was made under this lock, back in the copy's order.
     fn write_back(&self, copy: &Self::Copy);
 
-    /// Makes room for `key` in the full page. Either it compacts the page in place and returns false. Or it moves the
-    /// upper part of the entries to a fresh page that it writes to `right`, links this page behind the full page, and
+    /// Makes room for `key` in the full page. Either it compacts the page in place and returns false. Or it writes a
+    /// fresh page to `right`, moves the upper part of the entries to the fresh page, links it behind the full page, and
     /// returns true.
     ///
     /// # Safety

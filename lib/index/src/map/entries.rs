@@ -15,9 +15,9 @@ use core::ops::{ControlFlow, RangeBounds};
 
 /// A double-ended iterator over a range of entries by reference, in key order. See [`Session::entries`].
 ///
-/// It is `Send`, and so are its entries. It holds no lock. As long as an [`Entry`] lives, memory that is removed from
-/// the map is not freed. A paused or leaked iterator itself delays no reclamation between two steps. The exception is
-/// [`next_ref`](Self::next_ref): its result is valid, and delays reclamation, until the next step or
+/// The iterator is `Send`, and so are its entries. It holds no lock. As long as an [`Entry`] lives, memory that is
+/// removed from the map is not freed. A paused or leaked iterator itself delays no reclamation between two steps. The
+/// exception is [`next_ref`](Self::next_ref): its result is valid, and delays reclamation, until the next step or
 /// [`release`](Self::release). The iterator fetches up to 256 entries ahead from each end, and fetches them again if
 /// some of their values may have been freed meanwhile.
 pub struct Entries<'m, S: Kind, K: Key, V: Send + Sync + 'static> {

@@ -343,8 +343,8 @@ where
     }
 }
 
-/// Returns the bounds of the strings that begin with a prefix. The lower bound is the prefix itself; the upper bound is
-/// the first string above all strings that begin with it. This is the prefix without trailing `0xFF` bytes, with its
+/// Returns the bounds of the strings that begin with a prefix. The lower bound is the prefix itself. The upper bound is
+/// the first string above all strings that begin with the prefix: the prefix without trailing `0xFF` bytes, with its
 /// last byte incremented. A prefix that consists of `0xFF` bytes has no upper bound.
 pub(super) fn prefix_bounds<Q: Encode<Form = Bytes> + ?Sized>(prefix: &Q) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
     prefix.encode(|prefix| {

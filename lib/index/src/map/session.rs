@@ -104,7 +104,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     }
 
     /// Begins an operation that may remove or replace a value. If the map has a limit with `OnBacklog::Wait`, and the
-    /// thread is in no other guard, the call waits while the garbage exceeds the limit.
+    /// thread has no guard of the map, the call waits while the garbage exceeds the limit.
     #[inline]
     pub(super) fn enter_to_store(&self) -> Guard<'m> {
         self.core.limits().backlog.admit(self.core.domain());
@@ -331,8 +331,8 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
         self.get_with(key, V::clone)
     }
 
-    /// Returns clones of the values of several keys, in the order of `keys`. It is faster than separate look-ups where
-    /// the structure overlaps the memory accesses of several look-ups, as `HydraList` does. Each look-up is
+    /// Returns clones of the values of several keys, in the order of `keys`. The call is faster than separate look-ups
+    /// if the structure overlaps the memory accesses of several look-ups, as `HydraList` does. Each look-up is
     /// linearizable on its own.
     ///
     /// ```

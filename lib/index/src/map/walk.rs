@@ -17,7 +17,7 @@ pub(super) struct Batches(usize);
 impl Batches {
     /// The first size for iterators that clone entries. A caller that wants one entry causes only one clone.
     pub(super) const FROM_ONE: Self = Self(1);
-    /// The first size for iterators that copy only words.
+    /// The first size for iterators that copy keys and words, and clone no value.
     pub(super) const FROM_SOME: Self = Self(16);
     const MOST: usize = 256;
 

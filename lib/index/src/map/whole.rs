@@ -1,4 +1,5 @@
-//! Operations on a whole map that no other thread uses: building, emptying, splitting, joining, taking apart, dropping.
+//! Operations on a whole map: building, emptying, splitting, joining, taking apart, dropping. Most of them need a map
+//! that no other thread uses.
 
 use super::batch::Batch;
 use super::{FormOf, Kind, Map};
@@ -180,7 +181,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
 
     /// Returns up to `parts - 1` distinct keys, in ascending order, that divide the map into ranges with about equally
     /// many entries. The first range is below the first key, the second range begins with it, and so on. The ranges can
-    /// be processed by several threads. O(parts), or O(nodes) of the upper part of the structure.
+    /// be processed by several threads. O(parts), or O(nodes of the structure's upper part). In a `HydraList` the upper
+    /// part has one anchor for each page.
     ///
     /// In an [`Art`](crate::Art), O(parts) nodes do not suffice to divide thousands of keys that are prefixes of one
     /// another (`a`, `aa`, `aaa`, ...). Such keys may all be in one range.
