@@ -238,8 +238,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     }
 
     /// Returns a session that is `Send` and `Sync`. A task may move it from thread to thread, and keep it across an
-    /// `await`. It has the same methods. Each call looks up the state of its current thread, as a [`pin`](Self::pin)
-    /// would, which costs a nanosecond.
+    /// `await`. It has the same methods as a session that [`pin`](Self::pin) returns. Each call looks up the state of
+    /// its current thread, as `pin` does, which costs a nanosecond.
     ///
     /// The session itself delays no reclamation, but references that it returns do. A [`Ref`] is bound to its thread,
     /// so a task that must be `Send` cannot keep one across an `await`; it can keep an [`Entry`].

@@ -132,7 +132,7 @@ impl<F: HydraForm> snapshot::Target for PagePtr<F> {
     }
 }
 
-/// A read-mostly layer: an immutable snapshot, which every round replaces by a new one.
+/// A read-mostly layer: an immutable snapshot, which every round that has changes replaces by a new one.
 ///
 /// The thesis's radix tree changes in place, so its layout cannot be optimized for reading alone. But a layer may be
 /// stale: look-ups are correct whether an anchor appears at once or a thousand splits later. So this layer is rebuilt

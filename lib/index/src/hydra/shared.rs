@@ -25,8 +25,8 @@ use core::ptr::NonNull;
 /// Field order is drop order: the domain first (its pending retirements free pages into the arenas), the arenas last.
 pub struct Core<F: HydraForm> {
     pub(super) domain: Domain,
-    /// The search layers, one per NUMA node, in node order. Each has its own cache lines, since it is replaced while
-    /// the others are read.
+    /// The search layers, one per NUMA node, in node order. Each has its own cache lines, since one layer is replaced
+    /// while other layers are read.
     pub(super) layers: Box<[CachePadded<Layer<F>>]>,
     pub(super) shortcuts: Shortcuts<F>,
     /// The number of pages retired so far. It is incremented before a retirement.

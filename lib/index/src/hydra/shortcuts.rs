@@ -40,11 +40,11 @@ use core::ptr::{NonNull, null_mut};
 /// A walk searches for a shortcut after this many steps, and after each doubling of its steps. Must be a power of two.
 pub(super) const PATIENCE: usize = 4;
 
-/// One change of the list in this many gets a shortcut. Must be a power of two.
+/// One change of the list in this many gets a shortcut, apart from splits after long walks. Must be a power of two.
 const ONE_IN: u64 = 16;
 
-/// Returns whether the change with this stamp (the time at which it was logged) gets a shortcut. (It uses the top bits
-/// of a multiplicative hash, so that the choice among successive stamps is even.)
+/// Returns whether the change with this stamp (the time at which it was logged) gets a shortcut in any case. (It uses
+/// the top bits of a multiplicative hash, so that the choice among successive stamps is even.)
 pub(super) fn is_chosen(stamp: u64) -> bool {
     stamp.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - ONE_IN.ilog2()) == 0
 }

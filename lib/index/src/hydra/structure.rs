@@ -210,8 +210,8 @@ unsafe impl<F: HydraForm> Structure<F> for Core<F> {
         let anchors = local.layer.anchors(guard, count.saturating_add(1));
         for part in 1..=count.min(anchors.len()) {
             let anchor = anchors[part * anchors.len() / (count.min(anchors.len()) + 1)];
-            // A page's lower bound need not be a key of the map, so the first key at or above it is shown. SAFETY: a
-            // page to which a layer leads is not retired before the guard ends.
+            // A page's lower bound need not be a key of the map, so the first key at or above it is shown.
+            // SAFETY: a page to which a layer leads is not retired before the guard ends.
             Core::ceiling_in_list(self, &local, unsafe { anchor.anchor() }, |key, _| show(key));
         }
     }

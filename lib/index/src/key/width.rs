@@ -1,5 +1,5 @@
-//! The number of bytes of an encoding, as a type. A key type with a fixed width of at most eight bytes has the form
-//! [`Word`].
+//! The number of bytes of an encoding, as a type. A key type with a fixed width of at most eight bytes, except an
+//! array, has the form [`Word`].
 //!
 //! Widths are added at compile time, so that `(u32, u32)` is a word and `(u32, u64)` is a byte string. They are types
 //! and not constants, since on stable Rust a type can select another type (the form), but a constant cannot.

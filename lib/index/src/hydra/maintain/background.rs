@@ -138,7 +138,7 @@ impl<F: HydraForm> Core<F> {
         if node == 0 {
             self.compact_if_sparse(node, false);
         }
-        // The layer's previous snapshot was just retired, which is garbage.
+        // If the round had changes, the layer's previous snapshot was retired, which is garbage.
         self.note_garbage();
     }
 

@@ -9,8 +9,8 @@
 //! The child is a *tail* if it has only one anchor, of which at most seven more bytes are left, and otherwise a node.
 //!
 //! Each word has a *slot*, which contains the anchor's page or the child's number. A search for the predecessor needs
-//! one descent and no backtracking. During the descent it remembers in `floor` the slot just before the path. The
-//! greatest anchor of a subtree is found by following the last slot of each node.
+//! one descent and no backtracking. During the descent the search remembers in `floor` the slot just before the path.
+//! The greatest anchor of a subtree is found by following the last slot of each node.
 //!
 //! Masstree has such a trie with a B+-tree per node. Here a node is a [`Run`] in arrays that all nodes share, since
 //! a snapshot never changes.
@@ -371,7 +371,7 @@ impl<P: Target> AnchorIndex<Bytes, P> for Trie<P> {
     }
 
     /// Calls `each` with pages from the following slots of the same node. Slots that lead to nodes are skipped. If
-    /// anchors share few bytes, they are short, and hardly any slot leads to a node.
+    /// anchors share few bytes, the anchors are short, and hardly any slot leads to a node.
     fn followers(&self, probe: &[u8], count: usize, mut each: impl FnMut(P)) {
         let mut descent = self.descent(probe);
         // SAFETY: the scalar counter needs no processor feature.
