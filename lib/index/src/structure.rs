@@ -240,7 +240,7 @@ pub unsafe trait Structure<F: Form>: Send + Sync + Sized + 'static {
     type Hooks: ?Sized;
 
     /// The data with which an operation starts in its thread, such as the search layer of the thread's NUMA node. A
-    /// session finds it once.
+    /// session that is bound to a thread finds it once.
     type Place<'s>: Copy;
 
     /// The position of the last of several writes with ascending keys.

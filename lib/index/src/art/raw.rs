@@ -1,4 +1,5 @@
-//! The tree itself, a concurrent map from byte strings to words. `Art` and HydraList's search layer are built on it.
+//! The tree itself, a concurrent map from byte strings to words. `Art`, HydraList's shortcuts, and one kind of
+//! HydraList's search layer are built on it.
 //!
 //! Every operation descends from the root. The root is a Node256 that is never replaced; below it nodes are replaced
 //! by larger and smaller copies. Writers lock the node whose slot they change. If they replace this node, they also
