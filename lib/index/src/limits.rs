@@ -185,8 +185,8 @@ impl Limits {
     /// Returns how many more bytes may be in use by operations of a [kind](Need::kind).
     ///
     /// A map allocates a block for pages only if no page is spare. At that time all its memory is in use, and is at
-    /// most the limit. So it never exceeds the limit by more than a block. Memory outside pages cannot come from spare
-    /// pages, so for such memory the spare pages count as used.
+    /// most the limit. So it exceeds the limit by at most a block, apart from races (`RACE_PART`). Memory outside pages
+    /// cannot come from spare pages, so for such memory the spare pages count as used.
     fn left(&self, kind: usize, Space { held, spare }: Space) -> usize {
         let left = self.memory.saturating_sub(held.saturating_sub(spare));
         if kind == IN_PAGES {

@@ -20,9 +20,11 @@
 //! # Invariants
 //! 1. A word in the structure is a live `V`. It is the value itself for values that are stored in a word, and otherwise
 //!    the address of a box.
-//! 2. Code that gets a word back from the structure retires the word, or owns the map and drops the value.
-//! 3. A word is followed only under a guard that was entered before the word's retirement.
-//! 4. The structure is made at the first use: a map that was only created owns no memory and no thread.
+//! 2. Code that gets a word back from the structure retires the word, or moves it to another map, or owns the map and
+//!    takes or drops the value.
+//! 3. A word is followed only by its owner, or under a guard that was entered before the word's retirement.
+//! 4. The structure is made at the first use: a map that was only created owns no thread, and no memory except its
+//!    settings.
 
 mod batch;
 mod builder;

@@ -5,9 +5,9 @@
 //! many chunks as before. When an arena has more than twice the memory of its live pages (1.6 times in a map at rest
 //! and in `sync`), its sparse chunks are closed
 //! ([`BlockArena::close_sparse`](archipelago_platform::memory::BlockArena::close_sparse)). One walk along the list then
-//! replaces each page in a closed chunk by a *twin* in another chunk, or merges it into the previous page. The next
-//! walk runs when half of the remaining memory has been freed again. So all walks together have a constant cost for
-//! each page that was ever merged.
+//! replaces pages in closed chunks by *twins* in other chunks, or merges them into the previous page. The next walk
+//! runs when half of the remaining memory has been freed again. So all walks together have a constant cost for each
+//! page that was ever merged.
 //!
 //! **A move is a merge into a fresh page.** The previous page and the page itself are locked, so neither the page nor
 //! the link to it can change. The twin gets the same bounds and entries, and the link is changed to the twin. The page

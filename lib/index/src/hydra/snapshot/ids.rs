@@ -18,7 +18,7 @@ const SPAN_BITS: u32 = 12;
 /// The bases in use.
 #[derive(Clone, Default)]
 pub struct PageIds {
-    /// The address of each base, by its number; zero if the number is free.
+    /// The address of each base, by its number. If the number is free, the address is that of an earlier base.
     bases: Vec<Plain<usize>>,
     /// The number of pages that use each base, by the base's number.
     uses: Vec<Plain<u32>>,
