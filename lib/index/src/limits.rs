@@ -15,7 +15,7 @@ use archipelago_platform::atomic::{AtomicIsize, AtomicU64, Ordering::Relaxed};
 use archipelago_platform::pad::CachePadded;
 use core::fmt;
 
-/// A `try_` operation was refused, and nothing was changed. The value that was to be stored is returned.
+/// A `try_` operation was refused, and nothing was changed. What was to be stored is returned.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused<T = ()> {

@@ -85,8 +85,8 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// Wakes the combiner's thread, and first starts the threads if necessary. Returns `false` if no threads can be
-    /// started.
+    /// Wakes the combiner's thread, and first starts the threads if necessary. Returns `false` if clients have to do
+    /// the round: no threads can be started, or this is a fork's child and no thread was at work at the fork.
     pub(super) fn wake_background(&self) -> bool {
         let Some(wake) = self.maintenance.background.wake.get_or_init(|| self.start_background()) else { return false };
         if wake.is_lost() {
