@@ -42,11 +42,12 @@ pub struct Config {
 /// Constants of the maintenance.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
-    /// A round of maintenance is due when this share (in percent) of the anchors (the lowest keys of pages) is missing
-    /// from the search layer. The thesis starts a round every 200 µs, independently of changes. Up to 5 % missing
-    /// anchors have no measurable cost for look-ups, and a round takes time in proportion to all anchors.
+    /// A round of maintenance is due when the number of pending structure changes is this share (in percent) of the
+    /// number of anchors (the lowest keys of pages). The thesis starts a round every 200 µs, independently of changes.
+    /// Up to 5 % missing anchors have no measurable cost for look-ups, and a round takes time in proportion to all
+    /// anchors.
     pub stale_percent: usize,
-    /// No round is due before this number of structure changes.
+    /// No round except a map's first one is due before this number of structure changes.
     pub stale_min: usize,
     /// If there are at most this many anchors, the thread that finds that a round is due runs the round itself,
     /// whatever `maintainers` is. Such a round takes microseconds, and small maps never start a thread.
