@@ -121,7 +121,7 @@ struct Origin<'h, K> {
     txn: usize,
     key: &'h K,
     there: bool,
-    /// Whether it is the transaction's last write of the key.
+    /// Whether this write is the transaction's last write of the key.
     last: bool,
 }
 
@@ -344,7 +344,7 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
         self.absences.push(Absence { reader, key: name, places });
     }
 
-    /// Adds an edge from each transaction to the transactions that began after its end.
+    /// Adds an edge from each committed transaction to the committed ones that began after its end.
     fn follow_time(&mut self) {
         let history = self.history;
         let txns = &history.txns;

@@ -114,7 +114,8 @@ fn a_stale_snapshot_is_caught() {
     check(Level::Serializable, &early).assert_ok();
 }
 
-/// The search for a cycle starts at a limited number of moments. Moments between two cycles are on no cycle, and do not use up the search.
+/// The search for a cycle starts at a limited number of moments. Moments between two cycles are on no cycle, and do not
+/// use up the limit.
 #[test]
 fn two_anomalies_do_not_hide_each_other() {
     // A write, and a snapshot that is older than the write.

@@ -46,9 +46,9 @@
 //! they are retired ([`Tx::retire`]) and no section can see them; objects that are never retired outlive the domain.
 //!
 //! # When not to use it
-//! - Few objects that take nearly all changes: transactions on them abort each other. Combining
+//! - Few objects that receive nearly all changes: transactions on them abort each other. Combining
 //!   (`archipelago-replicate`) carries such changes out in batches.
-//! - Large objects: each change copies one.
+//! - Large objects: each change copies the whole object.
 //! - Readers that need only the newest state of single objects: RCU is cheaper.
 //!
 //! # How it is built

@@ -20,7 +20,7 @@
 //! | 1 | *n* | a thread of *n* holds the object, or has inherited the word and is about to hold the object |
 //! | 0 | *n* | with [hand-over](Builder::passes): the word is left to the next thread of *n*, which is registered at the byte; or the word is about to be taken back |
 //!
-//! On a machine of one node, the local byte is the whole lock.
+//! In an [`Rcx`] for one node, the local byte is the whole lock.
 //!
 //! # Why it cannot deadlock
 //! Global words are taken in one order ([`InOrder`]). With hand-over, an unlocking thread may leave a word to the next
@@ -66,7 +66,8 @@
 //! - A padded lock is given back when its object has left the structure, not when the object's memory is freed
 //!   ([`Rcx::give_back`]). So garbage occupies little memory.
 //! - The number of nodes is not limited. Padding is chosen at run time. On one node there is no global word to take. An
-//!   update of one object takes its byte by compare-and-exchange, which is cheaper than a transaction.
+//!   update of one object takes its byte by compare-and-exchange, which is cheaper than a transaction. An update of
+//!   more than 16 objects takes its bytes in order, without a transaction.
 //! - The memory-efficient variant, which the authors' talk mentions and for which no code is published, is implemented
 //!   here as a table of locks to which objects are hashed: [`Striped`].
 //!
@@ -359,7 +360,7 @@ impl<L: Locks> Rcx<L> {
         Rcx::builder().build_with(L::make)
     }
 
-    /// Returns whether local bytes are taken in transactions.
+    /// Returns whether sets of 2 to 16 objects first try to take their local bytes in a transaction.
     pub fn is_transactional(&self) -> bool {
         self.htm.is_some()
     }
@@ -398,8 +399,9 @@ impl<L: Locks> Rcx<L> {
     /// ```
     ///
     /// # Panics
-    /// If the object was made by another `Rcx`. This is not detected for unpadded objects if both `Rcx` were built for
-    /// one node, or both for several: such objects contain their whole lock, so either `Rcx` can lock them.
+    /// If the object was made by another `Rcx`. This is not detected for a [`Stripe`]. It is also not detected for
+    /// unpadded objects if both `Rcx` were built for one node, or both for several: such objects contain their whole
+    /// lock, so either `Rcx` can lock them.
     #[inline]
     pub fn handle<'o>(&'o self, object: &'o L::Object) -> Handle<'o, L> {
         Handle::new(&self.locks, object)
@@ -434,9 +436,9 @@ impl<L: Locks> Rcx<L> {
         }
     }
 
-    /// Locks all the objects, or none if locking takes longer than 63 turns of a spin loop, for all of them together:
-    /// some microseconds. It does not yield the processor. So if the holder of an object is not running, the attempt
-    /// fails after the 63 turns.
+    /// Locks all the objects. If the waits for them take more than 63 turns of a spin loop in all (some microseconds),
+    /// the call gives up and locks none. It does not yield the processor. So if the holder of an object is not running,
+    /// the attempt fails after the 63 turns.
     ///
     /// # Panics
     /// If a handle belongs to another `Rcx`, before anything is locked. With debug assertions, also in the body of a

@@ -102,7 +102,8 @@ impl<T: Copy> Array<T> {
         Self::with_capacity(like.len + like.len / 16 + 1, like.node)
     }
 
-    /// Returns the bytes of memory held. Capacity that was never written is not counted if it is not backed by memory.
+    /// Returns the bytes of memory held. Of memory that is mapped from the operating system, only the pages that
+    /// contain present items count.
     pub fn bytes(&self) -> usize {
         self.pages.as_ref().map_or(0, |pages| pages.backed(self.len * size_of::<T>()))
     }

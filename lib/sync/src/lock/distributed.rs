@@ -49,8 +49,8 @@ use super::wait::{locked_in_region, refuse_to_wait, wait_until};
 #[derive(Debug)]
 pub struct RawDistributedRwLock {
     shared: CachePadded<Shared>,
-    /// Held by the writer that will set the flag next. Writers wait here, in a different cache line from the flag,
-    /// which readers read.
+    /// Held by the writer that waits for the flag. Other writers wait for this lock, in a different cache line from the
+    /// flag, which readers read.
     queue: RawShfl,
 }
 

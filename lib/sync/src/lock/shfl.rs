@@ -192,8 +192,8 @@ impl RawShfl {
         }
     }
 
-    /// Sleeps until the holder unlocks. `state` is the value that was read. Returns `false` without sleeping if it is
-    /// out of date.
+    /// Sleeps until the holder unlocks. `state` is the value that was read. If the value is out of date, returns
+    /// `false` without sleeping.
     fn sleep(&self, me: *mut Waiter, state: *mut Waiter, reserve: bool) -> bool {
         let flags = state.addr() & FLAGS | if reserve { RESERVED } else { 0 };
         let asleep = with(me, flags);

@@ -13,7 +13,7 @@ use lock_api::{GuardSend, RawMutex};
 
 use crate::backoff::Backoff;
 
-/// Test-and-set lock: one byte, no fairness, a write per try. For comparison; [`RawTtas`] is better at everything.
+/// Test-and-set lock: one byte, no fairness, a write per try. For comparison; [`RawTtas`] is better under contention.
 ///
 /// ```
 /// use archipelago::sync::lock::{Mutex, RawTas};

@@ -123,7 +123,8 @@ pub struct Stats {
     pub oldest_lag: u64,
 }
 
-/// Objects that are versioned together: snapshots see all of a domain's objects at one moment. Domains share nothing.
+/// Objects that are versioned together: snapshots see all of a domain's objects at one moment. No snapshot or
+/// transaction concerns two domains.
 ///
 /// The value is a reference to shared state; cloning it is cheap.
 #[derive(Clone)]

@@ -5,8 +5,8 @@ use super::handle::Handle;
 use super::patience::Patience;
 use super::tx::Tx;
 
-/// How many attempts of a transaction that find the domain's memory full are followed by a collection and another
-/// attempt. The next such attempt fails.
+/// After an attempt that finds the domain's memory full, the transaction collects and tries again, this many times. The
+/// next such attempt fails.
 const FULL_ATTEMPTS: usize = 8;
 
 impl Handle {
@@ -48,8 +48,9 @@ impl Handle {
 
     /// As [`update`](Self::update), and serializable among all transactions that commit this way: an attempt is aborted
     /// if anything that the body read by [`Tx::get`] was changed before the commit. Objects that are read by
-    /// [`Tx::snapshot`] are not validated. If readers undo three validations of a commit by reading what it writes, it
-    /// locks the objects that the body read, as [`Tx::lock_const`] does, so readers cannot delay it further.
+    /// [`Tx::snapshot`] are not validated. Readers can undo a validation, by reading what the commit writes. After
+    /// three such validations, the commit locks the objects that the body read, as [`Tx::lock_const`] does, so readers
+    /// cannot delay it further.
     ///
     /// # Errors
     /// As [`update`](Self::update).

@@ -43,8 +43,8 @@ use crate::backoff::Backoff;
 const BUSY: usize = 1;
 /// The keeper exists.
 const KEPT: usize = 2;
-/// No holder exists, and none will be made, since the section could not continue. The record has got a later epoch
-/// meanwhile, which does not protect the value.
+/// No holder exists, and none will be made, since the section could not continue. The record now has a later epoch, at
+/// which it does not protect the value.
 const OVER: usize = 4;
 /// A holder.
 const ONE: usize = 8;
@@ -132,7 +132,8 @@ impl<'d, T> Held<'d, T> {
             // While a holder exists, no other thread sets `BUSY`.
             debug_assert!(seen >= ONE && seen & BUSY == 0);
             if seen == ONE {
-                // No other thread has a holder or the keeper. Acquire (above): all that they did happens before.
+                // No other thread has a holder or the keeper. Acquire (above): all that former holders did happens
+                // before.
                 section.leave();
                 // SAFETY: the pointer is from a box, and no other pointer to the box is used any more.
                 return drop(unsafe { Box::from_raw(inner.as_ptr()) });

@@ -60,8 +60,8 @@ impl<'d> QuiescentReader<'d> {
         &self.guard
     }
 
-    /// Announces that this thread holds no reference into the structure. Call it often (between operations): until the
-    /// next call nothing is reclaimed in the domain.
+    /// Announces that this thread holds no reference into the structure. Call it often (between operations): nothing
+    /// that is retired from now on is reclaimed before the next call.
     ///
     /// ```
     /// use archipelago::sync::rcu::Domain;

@@ -29,8 +29,8 @@ impl<'d> Reader<'d> {
     /// nest; inner ones protect as the outermost does. Never waits. Beginning and ending a section take about a
     /// nanosecond together ([`Flavour::Membarrier`]).
     ///
-    /// All guards of one thread in one domain form one critical section, which lasts as long as any of them lives.
-    /// So if a thread's guards always overlap, nothing is ever reclaimed.
+    /// All guards of one thread in one domain form one critical section, which lasts as long as any of them lives. So
+    /// if a thread's guards overlap without end, nothing that is retired meanwhile is reclaimed.
     ///
     /// [`Flavour::Membarrier`]: super::Flavour::Membarrier
     ///
@@ -86,8 +86,8 @@ impl<'d> Reader<'d> {
     }
 }
 
-/// A critical section of one thread on one [`Domain`]: objects that were reachable since it began are not reclaimed
-/// before it ends.
+/// A critical section of one thread on one [`Domain`]: objects that were reachable when the section began, or later,
+/// are not reclaimed before it ends.
 ///
 /// A forgotten guard (`mem::forget`) stops the domain's reclamation forever, and does no other harm.
 /// [`Stats`](super::Stats) show it. The same holds for a guard that is dropped after its thread has returned its slot.
@@ -151,9 +151,10 @@ impl<'d> Guard<'d> {
         work()
     }
 
-    /// Retires `object`: `reclaim(object, context)` runs once, in any thread, after every guard that may have seen
-    /// the object has ended, at the latest when the domain is dropped. Allocates only while bags grow to their size.
-    /// Whenever a bag is full, the call reclaims ripe objects of this thread, with no lock held.
+    /// Retires `object`: `reclaim(object, context)` runs once, in any thread, after every guard that may have seen the
+    /// object has ended, at the latest when the domain is dropped. Allocates only while bags grow to their size. If the
+    /// call fills a bag, it reclaims ripe objects of this thread, and from time to time those of idle threads, with no
+    /// lock of the domain held.
     ///
     /// # Panics
     /// With the panic of a reclaim function. The other functions of its batch have run by then.
