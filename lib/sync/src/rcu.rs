@@ -59,11 +59,11 @@
 //! threads execute a fence.
 //!
 //! A record that is made after A walked the table counts as one whose publication A did not see, since R creates its
-//! record before B_R. The end of a thread happens before the begin of the next thread with its slot; the same holds
-//! for the claim to a quiescent reader's record. So a record has one owner at a time. Code that runs after its thread
-//! has returned the slot detects this ([`Reader::is_mine`]) and enters by the record of the thread's present slot. If
-//! the slot's former owner forgot a guard, the guard stays counted and pins the epoch; its only effect is to delay
-//! reclamation.
+//! record before B_R. The end of a thread happens before the begin of the next thread with the same slot. Likewise, the
+//! end of a claim to a record happens before the next claim. So a record has one owner at a time. Code that runs after
+//! its thread has returned the slot detects this ([`Reader::is_mine`]) and enters by the record of the thread's present
+//! slot. If the slot's former owner forgot a guard, the guard stays counted and stops the epoch. This delays
+//! reclamation, and has no other effect.
 
 mod backlog;
 mod domain;

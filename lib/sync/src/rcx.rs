@@ -1,8 +1,8 @@
 //! RCX: locks for the updaters of RCU-protected structures on NUMA machines (Park, McKenney, Dufour and Yeom).
 //!
 //! An update names the objects that it changes and locks all of them. Each object has a lock of two levels: a *local*
-//! byte for each NUMA node, and a *global* word. A thread first takes its node's local bytes of all the objects at
-//! once, in one hardware transaction if the processor supports them. It then takes the global words, one after the
+//! byte for each NUMA node, and a *global* word. A thread first takes the bytes of its own node, for all the objects at
+//! once: in one hardware transaction, if the processor supports them. It then takes the global words, one after the
 //! other. Readers only use RCU.
 //!
 //! - The transaction accesses only bytes of its own node, and readers do not access these bytes. So the transaction
@@ -38,9 +38,9 @@
 //! registered thread. So the chain of waits from any waiting thread follows the order upwards, and it ends at a thread
 //! that can continue.
 //!
-//! Each attempt is also bounded: [`Rcx::try_lock`] gives up after some time. Its caller can then leave its RCU section,
-//! for whose end the holder of the lock may be waiting. The invariants on which hand-over depends are stated in
-//! `rcx/words.rs`.
+//! Each attempt is also bounded: [`Rcx::try_lock`] gives up after some time. The caller can then leave its RCU section.
+//! (The holder of the lock may be waiting for the end of this section.) The invariants on which hand-over depends are
+//! stated in `rcx/words.rs`.
 //!
 //! # How long an attempt waits
 //! [`Rcx::try_lock`] counts turns of a spin loop: at most 63 for all bytes and words of the set together, and 28 more

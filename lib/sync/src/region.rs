@@ -13,18 +13,20 @@
 //! | no RTM | optimistic lock coupling: each page's version is validated before values that were read from it are trusted | with the pages locked, at the requested version |
 //!
 //! In a transaction the read of the lock ("subscription") is the only overhead: an inner node on a walk's way costs a
-//! load, a test and a branch. Transactions do not write to locks, so changes of different parts of one page do not
-//! conflict. Without RTM the structure separates such changes explicitly: by [`Region::update_part`] for parts with
-//! locks of their own, and by [`Region::exchange`] for a single word. Both *share* the page's lock.
+//! load, a test and a branch. A transaction writes to a lock only to give the page a new version (see below). Other
+//! changes of different parts of one page do not conflict. Without RTM the structure separates such changes explicitly:
+//! by [`Region::update_part`] for parts with locks of their own, and by [`Region::exchange`] for a single word. Both
+//! *share* the page's lock.
 //!
 //! [`Region::walking_by_versions`] is for structures whose walks seldom conflict with changes, but whose changes
 //! conflict with each other. Walks run as without RTM, and changes are transactions where RTM works.
 //!
 //! # Versions
-//! Without RTM, and where walks go by versions, every [`update`](Region::update) gives its pages new versions.
-//! Otherwise only [`Changing::restructure`] and [`Changing::retire`] do. So a body calls `restructure` for every page
-//! from which or to which it moves entries that walks look for. Then, in every *back end* (RTM, version locks), a later
-//! change refuses a walk's outdated result `(page, version)`.
+//! Without RTM, every [`update`](Region::update) gives its pages new versions. With RTM, if walks go by versions, every
+//! update does so except those [in place](Change::IN_PLACE). Otherwise only [`Changing::restructure`] and
+//! [`Changing::retire`] do. So a body calls `restructure` for every page from which or to which it moves entries that
+//! walks look for. Then, in every *back end* (RTM, version locks), a later change refuses a walk's outdated result
+//! `(page, version)`.
 //!
 //! # Why it is right with RTM
 //! A transaction that commits has atomically read all locks as free and made all of its accesses. A thread that could
@@ -35,14 +37,14 @@
 //! at a time: while it holds a page's lock it loads the next page's version, and then it locks the next page at this
 //! version. So the pages are consistent as in lock coupling, and the walk never waits while it holds a lock. Pages with
 //! [`Page::UNDER_LOCK_ONLY`] are read optimistically even so, since every change of these pages changes their versions.
-//! Otherwise each walk that could not commit would lock the structure's root, and abort all transactions, whose walks
-//! then could not commit either.
+//! Otherwise each walk that could not commit would lock the structure's root, and abort all transactions, so that their
+//! walks could not commit either.
 //!
 //! # Why it is right without RTM
-//! [`version_lock`](crate::version_lock) proves that a validated read of one page is consistent. For the step from page
-//! to page, `follow` validates the page that it leaves twice. The first time is before it accesses the next page: the
-//! page had the pointer, so the caller's guard keeps the next page alive. The second time is after it has loaded the
-//! next page's version: so the next page was linked at that version.
+//! [`version_lock`](crate::version_lock) proves that a validated read of one page is consistent. In a step from one
+//! page to the next, `follow` validates the first page twice. The first time is before it accesses the next page: the
+//! first page had the pointer, so the caller's guard keeps the next page alive. The second time is after it has loaded
+//! the next page's version: so the next page was linked at that version.
 //!
 //! # Why changes in transactions may run beside walks by versions
 //! A transaction that changes pages adds one to their versions, as a locked change does. The new version and all writes
@@ -63,7 +65,7 @@
 //!
 //! # A body that panics, or fails after it wrote
 //! In every back end such a body leaves no effect. The processor rolls a transaction back. A panic aborts its
-//! transaction, and the body runs again under locks, where it panics again and the panic propagates. Under locks, the
+//! transaction, and the body runs again under locks. If it panics there, too, this panic propagates. Under locks, the
 //! words and links of the change's pages are restored before the pages are unlocked, at new versions, and no page is
 //! retired. Writes to pages that the change does not list are not restored; no other thread may have a reference to
 //! such pages yet. Plain RCU readers may have followed a link that was set only for a moment. So the page to which it

@@ -144,7 +144,7 @@ mod registry {
         if SLOT.with(Cell::get).index == index {
             SLOT.with(|slot| slot.set(UNKNOWN));
         }
-        // Threads of a child process, too, take and return indices: a fork does not fall into this.
+        // A fork waits for this push, since the threads of a child process take and return indices, too.
         outside_forks(|| FREE.lock().unwrap_or_else(PoisonError::into_inner).push(Reverse(index)));
     }
 

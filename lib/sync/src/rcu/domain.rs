@@ -205,11 +205,12 @@ impl Domain {
         self
     }
 
-    /// Registers the domain for reclamation by a thread of the process, for a structure that has no thread of its own
-    /// to reclaim when it becomes idle. This thread serves all such domains. It reclaims the remaining objects some
-    /// milliseconds later, and tries again a bounded number of times if readers prevent this. It runs reclaim functions
-    /// and catches their panics. `owner` contains the domain. The reference to the owner is upgraded only for the time
-    /// of a try. [`stop_tending`](Self::stop_tending) must be called before the owner is changed or dropped.
+    /// Registers the domain for reclamation by a thread of the process. This is for a structure without a thread of its
+    /// own that reclaims when the structure becomes idle. The process's thread serves all such domains. It reclaims the
+    /// remaining objects some milliseconds later, and tries again a bounded number of times if readers prevent this. It
+    /// runs reclaim functions and catches their panics. `owner` contains the domain. The reference to the owner is
+    /// upgraded only for the time of a try. [`stop_tending`](Self::stop_tending) must be called before the owner is
+    /// changed or dropped.
     #[cfg(not(loom))]
     #[must_use]
     pub fn tended_by(mut self, owner: Weak<dyn Owner>) -> Self {

@@ -3,7 +3,7 @@
 //! *Holders* use a value that was read in the section, and the section lasts as long as there is a holder. In addition
 //! a *keeper* may keep the value, and the record in which the section is published, while there is no holder. So the
 //! section can continue cheaply. While there is no holder, objects to which the value leads may be reclaimed. The epoch
-//! says whether they may have been:
+//! tells whether these objects may have been reclaimed:
 //!
 //! *A section that was published at epoch r, ended, and is published again, continues if the epoch is still r after the
 //! barrier.* Let X be an object that was seen in the section. By (2) of the parent module's proof, X was sealed with an
@@ -13,11 +13,11 @@
 //! epoch does not become r+2 before this section ends: X is not reclaimed.
 //!
 //! # One word
-//! One atomic word counts the holders, so that making and dropping a holder costs two atomic operations, as for a clone
-//! of an `Arc`, which a holder replaces. The record is inside the section exactly while there are holders, except while
-//! the first holder enters and while the last one leaves. During both, [`BUSY`] excludes all other threads from the
-//! word. The record's owner is the thread that set `BUSY`, or the only thread that has a holder or the keeper.
-//! Orderings, each named at its place:
+//! One atomic word counts the holders. So a holder costs two atomic operations, one to make it and one to drop it, like
+//! a clone of an `Arc`. The record is inside the section exactly while there are holders, except while the first holder
+//! enters and while the last one leaves. In both cases, [`BUSY`] excludes all other threads from the word. The record's
+//! owner is the thread that set `BUSY`, or the only thread that has a holder or the keeper. Orderings, each named at
+//! its place:
 //!
 //! - *In.* The first holder's store of the word (Release) follows its publication and barrier, or its leave if the
 //!   section cannot continue. Later holders are made by holders, or by the keeper with an Acquire of the word. So their

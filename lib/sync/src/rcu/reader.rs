@@ -26,7 +26,7 @@ impl<'d> Reader<'d> {
     }
 
     /// Begins a critical section: no object that is retired from now on is reclaimed while the guard lives. Guards
-    /// nest; inner ones protect as the outermost does. Never waits. Beginning and ending a section take about a
+    /// nest; inner guards protect as the outermost does. Never waits. Beginning and ending a section take about a
     /// nanosecond together ([`Flavour::Membarrier`]).
     ///
     /// All guards of one thread in one domain form one critical section, which lasts as long as any of them lives. So
@@ -49,9 +49,8 @@ impl<'d> Reader<'d> {
         if self.is_mine() { Guard::begin(self.domain, self.record) } else { Self::enter_late(self.domain) }
     }
 
-    /// Returns whether the calling thread still has the slot that it had when it made this reader. Code that runs very
-    /// late in a thread's end may find that the thread has returned its slot; then another thread may own the slot's
-    /// state.
+    /// Returns whether the calling thread has the slot of this reader's record. Code that runs very late in a thread's
+    /// end may find that the thread has returned this slot; then another thread may own the slot's state.
     ///
     /// ```
     /// use archipelago::sync::rcu::Domain;

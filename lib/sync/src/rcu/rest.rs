@@ -21,8 +21,8 @@
 //!
 //! **The end.** The thread has a reference to the structure's owner only during a look, under a lock. Before the owner
 //! is dropped, [`Domain::stop_tending`] ends the looks and waits for one that is running. The process's thread itself
-//! may drop the owner, when it reclaims an object that owns the structure. Then it does not wait: the look
-//! continues, and the domain is dropped at its end.
+//! may drop the owner, when it reclaims an object that owns the structure. In this case `stop_tending` does not wait:
+//! the look continues, and the domain is dropped at the look's end.
 //!
 //! **After `fork`** the child has no such thread. The child starts a thread of its own when it needs one, for domains
 //! that had no garbage at the fork, and does not wait for looks of its parent. No fork happens during a look
