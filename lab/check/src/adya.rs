@@ -15,9 +15,9 @@
 //! | long fork | a cycle with several rw, no two of which are adjacent: snapshots see commits in different orders |
 //! | G2 | a cycle with several rw: write skew, also by phantoms |
 //!
-//! A serializable history has none of these anomalies. Under snapshot isolation two successive transactions of each
-//! cycle of G2 read what the next one overwrote (Fekete et al., Making Snapshot Isolation Serializable, TODS 2005); so
-//! [`Level::Snapshot`] permits such cycles, and no others.
+//! A serializable history has none of these anomalies. Under snapshot isolation, each cycle of G2 has two successive
+//! transactions each of which read what the next transaction overwrote (Fekete et al., Making Snapshot Isolation
+//! Serializable, TODS 2005). So [`Level::Snapshot`] permits such cycles, and no others.
 //!
 //! # Moments
 //! The nodes of the graph are moments. At [`Level::Snapshot`] a transaction T has two, its snapshot `s(T)` and its

@@ -18,9 +18,8 @@
 //!
 //! Plain writes of a body are undone if they go to its thread's own stack, or if they were announced. Writes to
 //! thread-locals and to allocated memory are not undone. A block that a body frees stays freed after an abort
-//! (natively, this is undone too). If *other* threads write plainly to the stack of a thread in a transaction, to a
-//! slice that this thread has lent to them, these writes are lost if the transaction aborts. Their atomic and announced
-//! writes are kept.
+//! (natively, this is undone too). A thread in a transaction may have lent a slice of its stack to *other* threads.
+//! Their plain writes to this slice are lost if the transaction aborts; their atomic and announced writes are kept.
 //!
 //! Seven transactions may be nested. The next one aborts all of them without a stated reason, in both worlds. Guards of
 //! `sync`'s locks that a body has taken are released by an abort.

@@ -6,8 +6,8 @@
 //! other. Readers only use RCU.
 //!
 //! - The transaction accesses only bytes of its own node, and readers do not access these bytes. So the transaction
-//!   touches no remote memory, and readers do not abort it. It takes all bytes or none, so it needs no order of the
-//!   bytes.
+//!   touches no remote memory, and readers do not abort it. The transaction takes all bytes or none, so it needs no
+//!   order of the bytes.
 //! - At most one thread of each node competes for an object's global word.
 //!
 //! # States
@@ -418,10 +418,11 @@ impl<L: Locks> Rcx<L> {
 
     /// Locks all the objects. It spins for some microseconds, then yields the processor between short spins.
     ///
-    /// Must not be called within an RCU section for whose end a holder might wait, nor by a thread that has locked one
-    /// of the objects: the call would never return. A thread that locks one set while it holds another must keep an
-    /// order of its own among the sets. With [`Striped`] no order helps, since objects of different sets may share a
-    /// stripe: a thread that holds a set uses [`try_lock`](Self::try_lock) for a second one, or locks both as one set.
+    /// Must not be called in two cases, in which the call would never return: within an RCU section for whose end a
+    /// holder might wait, and by a thread that has locked one of the objects. A thread that locks one set while it
+    /// holds another must keep an order of its own among the sets. With [`Striped`] no order helps, since objects of
+    /// different sets may share a stripe: a thread that holds a set uses [`try_lock`](Self::try_lock) for a second one,
+    /// or locks both as one set.
     ///
     /// # Panics
     /// As for [`try_lock`](Self::try_lock).

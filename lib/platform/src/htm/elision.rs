@@ -22,9 +22,10 @@ const PATIENCE: u32 = 64;
 static ELIDED: Site = Site::new("an elided lock");
 
 /// Waits while `is_held` returns true, then runs `body` in a transaction, as if in a critical section of a lock.
-/// `is_held` reads the lock's word. If there are no hardware transactions, if the tries are used up, or if transactions
-/// have found the lock held 64 times, runs `fallback` instead, which takes the lock, has the same effect, and releases
-/// the lock. If a body aborts by itself ([`abort`]), with a code other than [`HELD`], `fallback` is run at once.
+/// `is_held` reads the lock's word. Runs `fallback` instead in three cases: there are no hardware transactions, the
+/// tries are used up, or transactions have found the lock held 64 times. `fallback` takes the lock, has the effect of
+/// `body`, and releases the lock. If a body aborts by itself ([`abort`]), with a code other than [`HELD`], `fallback`
+/// is run at once.
 ///
 /// As with any lock, a thread that holds it (in the fallback, for example) must not call this function: it would wait
 /// for itself for ever.

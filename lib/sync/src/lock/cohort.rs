@@ -6,9 +6,9 @@
 //! data that it guards, seldom move between nodes, and at most one thread of each node waits for the global lock.
 //!
 //! A thread that finds the whole lock free takes the global lock and does not use its node's lock (after Chabbi and
-//! Mellor-Crummey's adaptive HMCS, 2016). So without contention the lock costs as much as one of its parts. A thread
-//! that takes the global lock in this way bypasses a waiting thread only if the waiting thread has not requested the
-//! global lock yet: for example, between a holder's release and the request by the next thread of the holder's node.
+//! Mellor-Crummey's adaptive HMCS, 2016). So without contention the lock costs as much as one of its parts. Such a
+//! thread bypasses a waiting thread only if the waiting thread has not requested the global lock yet. This can happen
+//! between a holder's release and the request by the next thread of the holder's node.
 //!
 //! Any two kinds of locks can be combined if any thread may unlock them and if the holder can see whether another
 //! thread waits. There are two pairs:

@@ -30,8 +30,8 @@
 //! # No thread sleeps for ever
 //! The first waiter sleeps only while its address is in `state`. It stores the address by a compare-and-exchange
 //! against `LOCKED`. So the unlock's exchange fails or comes later, and sees the address. Any other waiter sleeps in
-//! the state `ASLEEP`. Its predecessor, which makes it first, either finds it awake or stores its address in `state`
-//! for it.
+//! the state `ASLEEP`. The waiter's predecessor, which makes the waiter first, either finds it awake or stores the
+//! waiter's address in `state`.
 
 use core::ptr;
 

@@ -15,12 +15,12 @@
 //! objects later draws a later stamp. (With the hardware clock, this requires that the commit waits for the uncertainty
 //! in between.) So the transactions are serialized in the order of stamps. A reader that meets `CHECKING` and is not
 //! before s must not wait, and cannot know the result. It resets the leader to `LINKING`, and the writer draws another
-//! stamp and validates again. Readers could do so for ever, so after a few validations the writer locks what it has
-//! read, as [`Tx::lock_const`] does. Then nothing is left to validate, and the set is made visible as usual. Another
-//! transaction that writes one of these objects draws a later stamp, since it locks the object after this transaction
-//! has unlocked it, hence after the wait for the uncertainty. Assume that another transaction has read an object that
-//! this transaction writes. It is either validated before this transaction locks the object, and then has an earlier
-//! stamp, or it finds the object locked.
+//! stamp and validates again. Readers could reset the leader for ever, so after a few validations the writer locks what
+//! it has read, as [`Tx::lock_const`] does. Then nothing is left to validate, and the set is made visible as usual.
+//! Another transaction that writes one of these objects draws a later stamp, since it locks the object after this
+//! transaction has unlocked it, hence after the wait for the uncertainty. Assume that another transaction has read an
+//! object that this transaction writes. It is either validated before this transaction locks the object, and then has
+//! an earlier stamp, or it finds the object locked.
 
 use core::ptr::NonNull;
 

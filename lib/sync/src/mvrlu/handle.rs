@@ -65,7 +65,7 @@ pub struct Handle {
     overflow: Vec<Version>,
     /// The write set of the current transaction, reused for its memory.
     pub(super) writes: Vec<Pending>,
-    /// The objects made in the current transaction; the memory is reused likewise.
+    /// The objects made in the current transaction; the vector is reused, too.
     pub(super) made: Vec<Made>,
     /// Copies read instead of masters since the last collection.
     copies_read: Cell<u64>,

@@ -446,8 +446,8 @@ impl Log {
         *self = Self { accounted: self.accounted, ..Self::new() };
     }
 
-    /// Adds versions that were unlinked without having been visible, all those of a transaction. Other threads may be
-    /// accessing them in walks (rule 6), and with two versions, where walks are not announced, in sections. Returns
+    /// Adds all versions of a transaction that were unlinked without having been visible. Other threads may be
+    /// accessing them in walks (rule 6) or, with two versions, where walks are not announced, in sections. Returns
     /// whether the log has enough such versions for a collection.
     pub(super) fn detach(&mut self, horizon: &Horizon, unlinked: &mut Vec<Version>) -> bool {
         self.never_visible += unlinked.len();
@@ -526,7 +526,7 @@ fn announce(list: &VecDeque<Version>, count: usize) {
 /// Frees a version, and the object if the version is the mark of a retired one.
 ///
 /// # Safety
-/// No thread uses the version any more, nor, if it is a mark, the object.
+/// No thread uses the version any more. If the version is a mark, no thread uses the object either.
 unsafe fn free(version: Version, pool: &mut Pool, budget: &Budget) {
     if let Some(free_object) = version.retired {
         // SAFETY: the caller's promise.

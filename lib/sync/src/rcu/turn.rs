@@ -29,7 +29,7 @@ const LONGEST: Duration = Duration::from_millis(1);
 const IN_ALL: Duration = Duration::from_millis(10);
 
 impl Reader<'_> {
-    /// Structures whose operations retire call it before such an operation, outside any guard. If threads outnumber
+    /// A structure calls this function before an operation that may retire, outside any guard. If threads outnumber
     /// processors, the call sometimes yields the processor, and waits for a short, bounded time while much of this
     /// thread's garbage waits for a preempted thread. Otherwise it costs a load and a branch.
     ///

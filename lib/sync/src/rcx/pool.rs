@@ -8,8 +8,9 @@
 //! lock that is still in the cache.
 //!
 //! # Invariants
-//! - If each object gives its lock back at most once, and to its own pool: a number below `made` is in at most one free
-//!   list, or belongs to one object that has not given it back (or that was dropped without giving it back).
+//! - A number below `made` is in at most one free list, or belongs to one object that has not given it back (or that
+//!   was dropped without giving it back). This requires that each object gives its lock back at most once, and to its
+//!   own pool.
 //! - An allocated chunk is not moved or freed before the pool is dropped.
 
 use core::mem;
