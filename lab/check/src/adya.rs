@@ -203,7 +203,8 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
         }
     }
 
-    /// Adds the edges ww. Checks that the order lists each committed version once, and nothing else.
+    /// Adds the edges ww. Checks that the order lists the last version of each key in each committed transaction once,
+    /// and nothing else.
     fn follow_order(&mut self) -> Result<(), CounterExample> {
         let mut listed = BTreeMap::new();
         let history = self.history;

@@ -24,9 +24,9 @@
 //! linear time, and the sum is at most twice as large as the largest bound of a pair.
 //!
 //! The clock is *logical* (one shared counter, always correct, slower with many threads) in four cases. The processor
-//! does not promise a constant counter. The threads that measure cannot be started or pinned. A node cannot be measured
-//! to within 20 µs in sixteen attempts. Or the process may use one CPU of several: then there is nothing to measure,
-//! and a program that has pinned its first thread gives other CPUs to later threads.
+//! does not promise a constant counter. The threads that measure cannot be started or pinned. In sixteen attempts, some
+//! node could not be measured, or the bound stayed above 20 µs. Or the process may use one CPU of several: then there
+//! is nothing to measure, and a program that has pinned its first thread gives other CPUs to later threads.
 //!
 //! The bound holds for the CPUs that the process could use when the topology was first read, but not for CPUs that are
 //! allowed later. Two problems are not covered: counters that drift apart, which "invariant TSC" excludes, and a

@@ -98,7 +98,7 @@ impl Abort {
         self.0 >> 3 & 1 == 1
     }
 
-    /// Returns the program's code if it called [`abort`].
+    /// Returns the program's code if it called [`abort`]. Natively, a panic of the body has the code 0xfe.
     pub fn code(self) -> Option<u8> {
         (self.0 & 1 == 1).then_some((self.0 >> 24) as u8)
     }

@@ -41,7 +41,7 @@ impl Backoff {
     }
 
     /// Waits one step, longer than the last. From the seventh step on, the call yields the processor to any other ready
-    /// thread.
+    /// thread. With debug assertions, panics in the body of a [region](crate::region).
     #[inline]
     pub fn wait(&self) {
         refuse_in_regions("waiting");

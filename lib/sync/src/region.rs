@@ -35,10 +35,10 @@
 //! happens before the other. This requires that no thread reads pages' words optimistically, since changes in
 //! transactions do not change versions. So a walk that cannot commit locks each page that it reads. It holds one lock
 //! at a time: while it holds a page's lock it loads the next page's version, and then it locks the next page at this
-//! version. So the pages are consistent as in lock coupling, and the walk never waits while it holds a lock. Pages with
-//! [`Page::UNDER_LOCK_ONLY`] are read optimistically even so, since every change of these pages changes their versions.
-//! Otherwise each walk that could not commit would lock the structure's root, and abort all transactions, so that their
-//! walks could not commit either.
+//! version. So the pages are consistent as in lock coupling, and the walk waits for no lock while it holds another.
+//! Pages with [`Page::UNDER_LOCK_ONLY`] are read optimistically even so, since every change of these pages changes
+//! their versions. Otherwise each walk that could not commit would lock the structure's root, and abort all
+//! transactions, so that their walks could not commit either.
 //!
 //! # Why it is right without RTM
 //! [`version_lock`](crate::version_lock) proves that a validated read of one page is consistent. In a step from one

@@ -129,7 +129,7 @@ pub struct VersionLock {
     /// |---|---|
     /// | 0, `LOCKED` | a writer holds the lock |
     /// | 1, `OBSOLETE` | the page has left the structure: the bit is never reset, and the lock is never locked again |
-    /// | 2–31, steps of `COUNT` | the number of changes (modulo 2^30): of unlocks after a change, and of other increments |
+    /// | 2–31, steps of `COUNT` | a count modulo 2^30, which each unlock after a change increments (the holder and transactions may increment it, too) |
     version: AtomicU32,
     /// The number of threads that share the lock, or that are testing whether they may.
     sharers: AtomicU32,

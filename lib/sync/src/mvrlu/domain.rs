@@ -110,7 +110,7 @@ fn collect_in_background(shared: &Weak<Shared>) -> bool {
 pub struct Stats {
     /// Committed versions that are not freed yet.
     pub versions: usize,
-    /// Bytes of copies and logs, including free blocks that threads keep for reuse.
+    /// Bytes of copies, logs and handles' slots, including free blocks that threads keep for reuse.
     pub bytes: usize,
     /// Bytes of objects, without up to 4 KiB that each handle has not yet reported, and without the allocator's
     /// overhead.

@@ -55,7 +55,7 @@ pub struct Stats {
     pub pending_bytes: usize,
     /// The epoch, which begins at 0 and grows by one per advance.
     pub epoch: u64,
-    /// Threads inside a guard.
+    /// Sections in progress: one for each thread inside a guard, for each quiescent reader, and for each owned guard.
     pub active_readers: usize,
     /// How many epochs the oldest guard is behind. Any lag stops the epoch, so while a reader is stuck the value
     /// stays at 1 (or a few, for a thread that was preempted while it entered).

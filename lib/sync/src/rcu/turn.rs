@@ -5,7 +5,7 @@
 //! preemptions hit a thread inside a section. So a thread that has filled a bag yields its processor voluntarily
 //! *between* its sections, and most time slices end there. A thread with many bags that are not *ripe* (cannot be
 //! reclaimed yet) also sleeps there for a while, so that the preempted thread runs sooner. For each epoch it sleeps for
-//! 10 ms at most in all, since the epoch may also wait for a long reader.
+//! about 10 ms at most in all, since the epoch may also wait for a long reader.
 //!
 //! This happens only if more threads than processors have used the domain at the same time, and only where the
 //! structure says that a thread is between its sections ([`Reader::give_way`]).

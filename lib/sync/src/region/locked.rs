@@ -143,7 +143,7 @@ impl<'g> Walk<'g> for Holding<'g> {
 
     fn stay(&mut self) -> Result<(), Again> {
         let (lock, version) = self.at.expect("a page was entered");
-        // Waits, with no lock held, also until no thread shares the page's lock.
+        // Waits, while it holds no other lock, also until no thread shares the page's lock.
         while !self.holds {
             self.holds = self.quiet.suspended(|| lock.try_lock_at(version));
             if !self.holds && self.quiet.suspended(|| lock.read_unlocked()) != Some(version) {
