@@ -276,9 +276,9 @@ impl Domain {
         Reader::new(self)
     }
 
-    /// Returns a reader of the `qsbr` flavour. It is always inside a guard, so that reading has no cost, and
-    /// suits threads that call [`QuiescentReader::quiescent`] often. It works in a domain of any flavour,
-    /// together with other readers.
+    /// Returns a reader for quiescent-state-based reclamation (liburcu's flavour `qsbr`). The reader is always inside a
+    /// guard, so that reading has no cost. It suits threads that call [`QuiescentReader::quiescent`] often. It works in
+    /// a domain of any flavour, together with other readers.
     ///
     /// ```
     /// use archipelago::sync::rcu::Domain;

@@ -1,4 +1,4 @@
-//! The `qsbr` flavour of reading: always inside a critical section, except at points that the thread announces.
+//! Reading by quiescent states: always inside a critical section, except at points that the thread announces.
 //!
 //! This is quiescent-state-based reclamation, as liburcu's `qsbr`. It works on the same domains as ordinary guards: a
 //! quiescent reader is one long guard that the thread renews explicitly. If the epoch has not changed, a renewal is one
