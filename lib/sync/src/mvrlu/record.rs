@@ -70,7 +70,7 @@ impl Record {
     }
 
     /// Owner only: runs a walk of a chain. `barrier` runs before the walk, so that a pruner that unlinks copies sees
-    /// the walk and waits for it before it frees them.
+    /// the walk, and waits for the walk's end before it frees the copies.
     #[inline]
     pub(super) fn walk<R>(&self, barrier: impl FnOnce(), walk: impl FnOnce() -> R) -> R {
         let count = self.published.walk.load(Ordering::Relaxed);

@@ -5,8 +5,8 @@
 //! load, since no thread waits for it. Otherwise it is one store of the new epoch r (Release: an advance that sees the
 //! store also sees that the earlier reads have ended). The store needs no barrier. Until other threads see it, the
 //! reader appears active at an older epoch. No advance from an older epoch can succeed any more, since the epoch was
-//! already r when the reader loaded it. So where the parent module's proof says that an advance from e+2 has seen the
-//! publication of r <= e+1 or something newer, either this holds here too, or the advance failed.
+//! already r when the reader loaded it. The parent module's proof uses that an advance from e+2 has seen the
+//! publication of r <= e+1, or something newer. Here, either the advance has seen this, or the advance fails.
 //!
 //! The borrow checker ensures that no reference survives a quiescent state: references borrow the reader,
 //! and [`quiescent`](QuiescentReader::quiescent) borrows it exclusively.
@@ -33,8 +33,8 @@ pub struct QuiescentReader<'d> {
     guard: Guard<'d>,
     /// The entry that the guard published, or an older one.
     published: Entry,
-    /// Returned after the guard has ended (by the order of fields). Only this reader uses the record: a guard of the
-    /// thread's other record must neither prevent a renewal nor be ended by it.
+    /// Returned after the guard has ended (by the order of fields). Only this reader uses the record. Otherwise another
+    /// guard of the thread would prevent a renewal, or be ended by a renewal.
     _claim: Claim<'d>,
 }
 
