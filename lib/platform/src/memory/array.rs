@@ -10,8 +10,9 @@ use super::pages::Pages;
 use crate::topology::NodeId;
 
 /// A growable array of plain data in memory of its own. On Linux, from 64 KiB on, this memory is mapped from the
-/// operating system. So dropping the array returns it at once, and capacity that was never written costs nothing. From
-/// 2 MiB on, huge pages are requested. The memory prefers a given NUMA node if the machine has several.
+/// operating system. So dropping the array returns the memory at once, and capacity that was never written costs
+/// nothing, except the rest of a page. From 2 MiB on, huge pages are requested. The memory prefers a given NUMA node if
+/// the machine has several.
 ///
 /// ```
 /// use archipelago::platform::memory::Array;

@@ -25,7 +25,7 @@ pub enum Collection {
     Cooperative,
     /// A thread of the domain, which sleeps until a log has grown. It advances the horizon, and collects the logs that
     /// no other thread is collecting. Writers, too, free what the horizon allows. A `fork` of the process waits while
-    /// the thread works. The child does not have the thread, so writers do its work there.
+    /// the thread works, for at most a second. The child does not have the thread, so writers do its work there.
     Background,
 }
 

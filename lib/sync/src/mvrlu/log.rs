@@ -28,8 +28,8 @@
 //!    reader is stuck.
 //!
 //! The collector is inside a section while it works on a log (see [`collect`](Log::collect)): this corresponds to the
-//! paper's reclamation barrier. The code never waits for another thread: locked chains and logs are left for the next
-//! pass.
+//! paper's reclamation barrier. The code in this file never waits for another thread: a chain that another thread has
+//! locked is left for the next pass.
 
 use core::ptr;
 use std::collections::VecDeque;

@@ -127,8 +127,8 @@ impl<'d> Guard<'d> {
     }
 
     /// Runs `work`. Until it returns, retiring in this thread runs no reclaim functions of this domain; retired objects
-    /// wait until later. This is for code that retires while it holds locks which a reclaim function (perhaps the
-    /// destructor of a user's value) might take, or which its panic would poison.
+    /// wait until later. This is for code that retires while it holds locks. A reclaim function (perhaps the destructor
+    /// of a user's value) might take such a lock, or its panic might poison the lock.
     ///
     /// ```
     /// use archipelago::sync::rcu::Domain;
