@@ -11,8 +11,8 @@ const FULL_ATTEMPTS: usize = 8;
 
 impl Handle {
     /// Runs `body` as a transaction until it commits, with pauses between the attempts. Returns the body's result.
-    /// Other writers can cause retries, readers cannot. Snapshot isolation; see
-    /// [`update_serializable`](Self::update_serializable).
+    /// Other writers can cause retries. Readers cannot, except that long snapshots may fill the domain's memory cap.
+    /// Snapshot isolation; see [`update_serializable`](Self::update_serializable).
     ///
     /// To give up, the body returns `Ok` with a value of its choice before it locks anything.
     ///
