@@ -61,8 +61,8 @@
 //!   every transaction aborts.)
 //! - The guard stores the node by which it locked. The original determines the node again when it unlocks, so after a
 //!   migration it unlocks another node's byte.
-//! - Global words are given up before local bytes. Otherwise the node's next thread would get the byte while the word
-//!   is still held.
+//! - Except in a hand-over, global words are given up before local bytes. Otherwise the node's next thread would get
+//!   the byte while the word is still held.
 //! - A padded lock is given back when its object has left the structure, not when the object's memory is freed
 //!   ([`Rcx::give_back`]). So garbage occupies little memory.
 //! - The number of nodes is not limited. Padding is chosen at run time. On one node there is no global word to take. An
