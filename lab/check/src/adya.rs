@@ -15,9 +15,9 @@
 //! | long fork | a cycle with several rw, no two of which are adjacent: snapshots see commits in different orders |
 //! | G2 | a cycle with several rw: write skew, also by phantoms |
 //!
-//! A serializable history has none of these anomalies. Under snapshot isolation two successive transactions of each
-//! cycle of G2 read what the next one overwrote (Fekete et al., Making Snapshot Isolation Serializable, TODS 2005); so
-//! [`Level::Snapshot`] permits such cycles, and no others.
+//! A serializable history has none of these anomalies. Under snapshot isolation, each cycle of G2 has two successive
+//! transactions each of which read what the next transaction overwrote (Fekete et al., Making Snapshot Isolation
+//! Serializable, TODS 2005). So [`Level::Snapshot`] permits such cycles, and no others.
 //!
 //! # Moments
 //! The nodes of the graph are moments. At [`Level::Snapshot`] a transaction T has two, its snapshot `s(T)` and its
@@ -121,7 +121,7 @@ struct Origin<'h, K> {
     txn: usize,
     key: &'h K,
     there: bool,
-    /// Whether it is the transaction's last write of the key.
+    /// Whether this write is the transaction's last write of the key.
     last: bool,
 }
 
@@ -203,7 +203,8 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
         }
     }
 
-    /// Adds the edges ww. Checks that the order lists each committed version once, and nothing else.
+    /// Adds the edges ww. Checks that the order lists the last version of each key in each committed transaction once,
+    /// and nothing else.
     fn follow_order(&mut self) -> Result<(), CounterExample> {
         let mut listed = BTreeMap::new();
         let history = self.history;
@@ -344,7 +345,7 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
         self.absences.push(Absence { reader, key: name, places });
     }
 
-    /// Adds an edge from each transaction to the transactions that began after its end.
+    /// Adds an edge from each committed transaction to the committed ones that began after its end.
     fn follow_time(&mut self) {
         let history = self.history;
         let txns = &history.txns;

@@ -23,7 +23,7 @@ pub fn costs<S>(least: u64, setup: impl Fn(u64) -> S, work: impl Fn(&S, u64) -> 
         let body = |(structure, cost): &(S, std::cell::Cell<f64>), _: Client| {
             let before = accesses();
             let operations = work(structure, size);
-            // 0 / 0 would pass for the floor.
+            // 0 / 0 is not a number, and `assert_flat` would replace it by the floor.
             assert_ne!(operations, 0, "no operation was counted");
             cost.set((accesses() - before) as f64 / operations as f64);
         };

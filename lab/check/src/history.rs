@@ -62,7 +62,7 @@ impl<Op, Ret> Default for Recorder<Op, Ret> {
 }
 
 impl<Op, Ret> Recorder<Op, Ret> {
-    /// Makes an empty recorder whose first stamp is 1.
+    /// Makes an empty recorder whose first stamp is 1 (on the virtual machine, the machine's next stamp).
     pub fn new() -> Self {
         Recorder {
             stamps: CachePadded::new(AtomicU64::new(1)),

@@ -260,7 +260,7 @@ pub fn in_turns<R>(control: impl Fn() -> Duration, measured: impl FnOnce() -> R)
 /// Prints a measurement, and judges it for [`some_try`].
 ///
 /// # Errors
-/// If `longest` is at least `times` as long as `control`.
+/// If `longest` is at least `times` times as long as `control`.
 pub fn within(name: &str, times: u32, longest: Duration, control: Duration) -> Result<(), String> {
     let said = format!("{name}: {longest:?} at the longest, beside {control:?} of the control");
     println!("{said}");

@@ -6,8 +6,7 @@
 
 /// Arranges that `work` is called at the very end of the calling thread, after the thread's slot is released. Returns
 /// `true` on Linux. On other systems, under Miri, in loom's model and in the virtual machine, `work` is not called, and
-/// the function returns `false`.
-/// Call this function after the thread's first use of its slot.
+/// the function returns `false`. To be called after the thread's first use of its slot.
 pub fn at_the_very_end(work: Box<dyn FnOnce()>) -> bool {
     imp::at_the_very_end(work)
 }

@@ -8,8 +8,8 @@
 //!
 //! # What differs from Wing–Gong–Lowe
 //! - The set of placed operations is one count per *lane*, instead of a bit set over the history. A lane is a chain of
-//!   operations that follow each other in real time. There are as many lanes as operations overlapped at one moment, at
-//!   most. So a few words of counts tell exactly which operations are placed, independently of the length of the
+//!   operations that follow each other in real time. There are at most as many lanes as operations overlapped at one
+//!   moment. So a few words of counts tell exactly which operations are placed, independently of the length of the
 //!   history and the number of threads.
 //! - If an operation may come next and leaves the state unchanged (a read with a right answer), it is placed at once
 //!   and no alternative is tried. This is sound: in any order that works from here, the operation can be moved to the
@@ -44,8 +44,8 @@ pub trait Model {
     fn step(&self, state: &Self::State, op: &Self::Op, ret: &Self::Ret) -> Option<Self::State>;
 
     /// Returns whether `op` with the result `ret` may leave one state unchanged and change another. This is the case
-    /// for a write that does not return what it replaced. A write that returns it (the default) leaves all states with
-    /// this result unchanged, or none.
+    /// for a write that does not return what it replaced. A write that returns what it replaced (the default) leaves
+    /// all states with this result unchanged, or none.
     fn is_blind(&self, _op: &Self::Op, _ret: &Self::Ret) -> bool {
         false
     }

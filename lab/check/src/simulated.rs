@@ -38,9 +38,9 @@ pub fn explore_with<S>(
 }
 
 /// Does the same as [`explore_with`] on a machine with hardware transactions, with two threads on one of its nodes, and
-/// without skewed clocks. `faults` gets a sixth of the seed, rounded down. Of every six schedules, in one all
-/// transactions abort, in two some abort at random, and in two they have little capacity; in one of the latter two some
-/// also abort at random.
+/// without skewed clocks. `faults` gets a sixth of the seed, rounded down. Of every six schedules, one has no faults of
+/// transactions. In two, some transactions abort at random; in one, all abort. In two, transactions have little
+/// capacity, and in one of these two some also abort at random.
 pub fn explore_transactions<S>(
     seeds: u64,
     faults: impl Fn(u64) -> Vec<Fault>,

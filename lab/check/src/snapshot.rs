@@ -6,9 +6,9 @@
 //!
 //! # Snapshot isolation as one acyclic graph
 //! A transaction T has two moments: its snapshot `s(T)` and its commit `c(T)`. Snapshot isolation means that all
-//! moments can be put into one order such that each read sees what was committed before its snapshot, and no two
-//! concurrent transactions write the same key. As edges "earlier than": `s(T) → c(T)`; ww and wr: `c(T1) → s(T2)`; rw:
-//! `s(T1) → c(T2)`. The history is snapshot-isolated exactly if these edges have no cycle.
+//! moments can be put into one order with two properties. Each read sees what was committed before its snapshot, and no
+//! two concurrent transactions write the same key. As edges "earlier than": `s(T) → c(T)`; ww and wr: `c(T1) → s(T2)`;
+//! rw: `s(T1) → c(T2)`. The history is snapshot-isolated exactly if these edges have no cycle.
 //!
 //! Two successive rw edges never join: an rw edge leads to a commit, and the next one leaves from a snapshot. This is
 //! why write skew passes the check and all other anomalies do not. Stamps (numbers that order events; see

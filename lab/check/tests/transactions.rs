@@ -108,13 +108,14 @@ fn a_stale_snapshot_is_caught() {
     }
     // A snapshot that was taken before the commit may miss it, even if its transaction ends later.
     check(Level::Snapshot, &[setup(), write.clone(), txn(3, 6, &[r('x', 1)])]).assert_ok();
-    // Such a snapshot also must miss it: it must not see a commit that began after the snapshot was taken.
+    // A snapshot must also miss a commit that began after the snapshot was taken.
     let early = [setup(), write, txn(3, 6, &[r('x', 3)])];
     assert_violation(Level::Snapshot, &early, "seen before it was committed");
     check(Level::Serializable, &early).assert_ok();
 }
 
-/// The search for a cycle starts at a limited number of moments. Moments between two cycles are on no cycle, and do not use up the search.
+/// The search for a cycle starts at a limited number of moments. Moments between two cycles are on no cycle, and do not
+/// use up the limit.
 #[test]
 fn two_anomalies_do_not_hide_each_other() {
     // A write, and a snapshot that is older than the write.

@@ -19,14 +19,14 @@
 //! thread whose stores must be visible to every thread that reads a later time calls [`drain_stores`] first.
 //!
 //! # Differences from the paper
-//! ORDO measures every pair of CPUs. This implementation measures one CPU, the hub, against all others and adds the two
-//! largest bounds. The sum bounds every pair (`a` to hub plus hub to `b`). It takes linear time and is at most twice as
-//! large.
+//! ORDO measures every pair of CPUs. This implementation measures one CPU, the hub, against one hardware thread of each
+//! core, and adds the two largest bounds. The sum bounds every pair (`a` to hub plus hub to `b`). The measurement takes
+//! linear time, and the sum is at most twice as large as the largest bound of a pair.
 //!
-//! The clock is *logical* (one shared counter, always correct, slower with many threads) in four cases: if the
-//! processor does not promise a constant counter, if the threads that measure cannot be started or pinned, if a node
-//! cannot be measured to within 20 µs in sixteen attempts, or if the process may use one CPU of several, so that there
-//! is nothing to measure: programs that pin their first thread give others other CPUs later.
+//! The clock is *logical* (one shared counter, always correct, slower with many threads) in four cases. The processor
+//! does not promise a constant counter. The threads that measure cannot be started or pinned. In sixteen attempts, some
+//! node could not be measured, or the bound stayed above 20 µs. Or the process may use one CPU of several: then there
+//! is nothing to measure, and a program that has pinned its first thread gives other CPUs to later threads.
 //!
 //! The bound holds for the CPUs that the process could use when the topology was first read, but not for CPUs that are
 //! allowed later. Two problems are not covered: counters that drift apart, which "invariant TSC" excludes, and a

@@ -1,7 +1,7 @@
 //! Hints to the processor (busy-wait and prefetch), and named points and parts of a program for simulations.
 
 /// Tells the machine that the calling thread waits for another thread. Every wait loop of this library that spins calls
-/// it.
+/// it. With debug assertions, panics in the body of a region ([`quiet`](fn@crate::htm::quiet)).
 #[inline]
 pub fn spin_loop() {
     crate::htm::refuse_in_regions("waiting");

@@ -18,9 +18,8 @@
 //!
 //! Plain writes of a body are undone if they go to its thread's own stack, or if they were announced. Writes to
 //! thread-locals and to allocated memory are not undone. A block that a body frees stays freed after an abort
-//! (natively, this is undone too). If *other* threads write plainly to the stack of a thread in a transaction, to a
-//! slice that this thread has lent to them, these writes are lost if the transaction aborts. Their atomic and announced
-//! writes are kept.
+//! (natively, this is undone too). A thread in a transaction may have lent a slice of its stack to *other* threads.
+//! Their plain writes to this slice are lost if the transaction aborts; their atomic and announced writes are kept.
 //!
 //! Seven transactions may be nested. The next one aborts all of them without a stated reason, in both worlds. Guards of
 //! `sync`'s locks that a body has taken are released by an abort.
@@ -99,7 +98,7 @@ impl Abort {
         self.0 >> 3 & 1 == 1
     }
 
-    /// Returns the program's code if it called [`abort`].
+    /// Returns the program's code if it called [`abort`]. Natively, a panic of the body has the code 0xfe.
     pub fn code(self) -> Option<u8> {
         (self.0 & 1 == 1).then_some((self.0 >> 24) as u8)
     }

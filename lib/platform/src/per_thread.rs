@@ -3,8 +3,8 @@
 //!
 //! The table consists of buckets that double in size (4, 8, 16, … cells). Each bucket is allocated at the first use of
 //! one of its slots. A cell is a pointer to a boxed `T`. The first caller with the slot's index makes the `T`, so the
-//! operating system places it on this thread's own node. It is freed only with the whole table. An unused table is a
-//! few words; a small machine needs one small bucket, a large one `O(threads)` cells.
+//! operating system places it on this thread's own node. The `T` is freed only with the whole table. An unused table is
+//! a few words; a small machine needs one small bucket, a large one `O(threads)` cells.
 //!
 //! Invariants: a bucket pointer and a cell pointer each change once, from null to their final value, by a
 //! compare-and-exchange. A thread that loses this race frees what it made. So a shared reference to a cell is valid as
@@ -16,7 +16,7 @@ use crate::atomic::{AtomicPtr, Ordering};
 
 /// Bucket 0 has 2 to this power cells.
 const FIRST_BITS: u32 = 2;
-/// Enough for 2^25 slots, more threads than Linux can number. Under loom there is only one bucket.
+/// Enough for nearly 2^25 slots, more threads than Linux can number. Under loom there is only one bucket.
 #[cfg(not(loom))]
 const BUCKETS: usize = 23;
 #[cfg(loom)]

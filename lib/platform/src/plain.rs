@@ -30,8 +30,8 @@ impl<T> Plain<T> {
         Self(value)
     }
 
-    /// Returns a mutable reference to a value that will not be changed itself, for writing to memory to which it
-    /// points. Announced as a read.
+    /// Returns a mutable reference, for a caller that does not change the value itself and writes only to memory to
+    /// which the value points. Announced as a read.
     #[inline(always)]
     pub fn reach_mut(&mut self) -> &mut T {
         touch(&raw const self.0, size_of::<T>());

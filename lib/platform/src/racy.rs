@@ -13,8 +13,8 @@
 //! be a mix of the states of several writers. Computations on them must therefore be harmless for any values: an index
 //! is bounds-checked, and no address is followed.
 //!
-//! A word that is written as an `AtomicU64` must be read as one: racing accesses of different sizes to the same memory
-//! are undefined behaviour, even if all of them are atomic.
+//! A word that is written as an `AtomicU64` must be read as an `AtomicU64`: racing accesses of different sizes to the
+//! same memory are undefined behaviour, even if all of them are atomic.
 
 /// Announces that `len` bytes at `ptr`, which no thread changes any more, will be read plainly, for example key bytes
 /// behind a pointer. Natively this does nothing. The simulator cannot see plain reads, so it accounts for their cache

@@ -1,11 +1,11 @@
-//! Searches a row of bytes that other threads may be writing for the bytes that equal a given byte.
+//! Finds the bytes of a row that equal a given byte, while other threads may be writing the row.
 //!
 //! Fingerprint rows and the key bytes of trie nodes are searched in this way. The bytes are atomics, so a reader may
 //! race with a writer. The result is as if every byte had been loaded once, relaxed, in some order. Before the caller
 //! relies on the result, it validates the version of the object to which the bytes belong (see [`racy`](crate::racy)).
 //!
-//! There is one file per instruction set. Those with vectors load through `asm!`, for correctness: a plain vector load
-//! of racing bytes would be undefined behaviour, and Rust has no atomic load of a vector. An `asm!` block may do
+//! There is one file per instruction set. The files with vectors load through `asm!`, for correctness: a plain vector
+//! load of racing bytes would be undefined behaviour, and Rust has no atomic load of a vector. An `asm!` block may do
 //! whatever some Rust code could do. These loads do what relaxed loads of every byte do. x86-64 and AArch64 never tear
 //! a single byte, so each byte's value is one that was stored in it. The order among the bytes is not specified, as
 //! among relaxed loads.

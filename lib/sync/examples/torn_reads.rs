@@ -2,8 +2,8 @@
 //! the total number of object reads (default: 10⁷).
 //!
 //! Writers commit one number to eight objects at a time. The run ends with a panic if a reader sees two different
-//! numbers in one snapshot, or an older number than before, or if a writer misses its own commit. It is repeated for
-//! MV-RLU (also with a collection at every opportunity) and RLU, both clocks, and 2, 3 and 4 threads, one or two of
+//! numbers in one snapshot, or an older number than before, or if a writer misses its own commit. The run is repeated
+//! for MV-RLU (also with a collection at every opportunity) and RLU, both clocks, and 2, 3 and 4 threads, one or two of
 //! which write. If the second argument is `yields`, threads yield the processor in the middle of one section in 64, for
 //! machines with fewer processors than threads.
 

@@ -40,7 +40,8 @@ impl Backoff {
         Self { step: Cell::new(0) }
     }
 
-    /// Waits one step, longer than the last; from the seventh on it yields the processor to any other ready thread.
+    /// Waits one step, longer than the last. From the seventh step on, the call yields the processor to any other ready
+    /// thread. With debug assertions, panics in the body of a [region](crate::region).
     #[inline]
     pub fn wait(&self) {
         refuse_in_regions("waiting");

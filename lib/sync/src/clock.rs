@@ -14,9 +14,9 @@
 //! - [`floor`](Clock::floor): a lower bound. It is not above the local time of any snapshot that begins after a full
 //!   barrier ([`barrier`](Clock::barrier)) that follows the call.
 //! - [`settle`](Clock::settle): returns when every later `begin`, on any thread, is at or above the stamp.
-//! - [`observe`](Clock::observe): returns at the same condition as `settle`, for a thread whose snapshot at its local
-//!   time sees the commit with the stamp. The thread calls it before other threads can learn of the commit from this
-//!   thread. So each thread that begins afterwards sees the commit, too.
+//! - [`observe`](Clock::observe): for a thread whose snapshot sees the commit with the stamp. Returns under the same
+//!   condition as `settle`. The thread calls `observe` before other threads can learn of the commit from this thread.
+//!   So each thread that begins afterwards sees the commit, too.
 //!
 //! *Logical.* `begin` loads the counter (Acquire); `stamp` adds one to it (AcqRel) and returns the sum. Claim: if a
 //! snapshot at t missed a store that precedes the drawing of s, then s > t. Proof: assume that the counter reached t at

@@ -3,12 +3,12 @@
 //!
 //! | module | content | use it when |
 //! |---|---|---|
-//! | [`lock`] | mutexes and reader-writer locks that stay on a NUMA node while they can, behind `lock_api` | many threads contend for a short critical section |
+//! | [`lock`] | mutexes and reader-writer locks behind `lock_api`, several of which stay on a NUMA node while they can | many threads contend for a short critical section |
 //! | [`rcu`] | read-side critical sections at the cost of a store, and deferred destruction | readers follow pointers that writers unlink |
 //! | [`rcx`] | two-level locks, in objects or striped, for the writers of RCU-protected data | several writers change a structure that readers traverse |
 //! | [`region`] | short sections that run as hardware transactions, or under version locks | a change touches a few pages that readers traverse |
 //! | [`log`] | a log of operations that replicas replay, which grows and is recycled | several copies of a structure are to be kept in step |
-//! | [`mvrlu`] | transactions on objects, with snapshots that never wait | several objects change together, and readers need a consistent snapshot |
+//! | [`mvrlu`] | transactions on objects, with snapshots that never wait for writers | several objects change together, and readers need a consistent snapshot |
 //! | [`rlu`] | the same with two versions per object; commits wait for readers | you compare it with MV-RLU |
 //! | [`version_lock`] | eight bytes by which writers exclude each other and readers detect concurrent writes | you build an optimistic structure |
 //! | [`clock`] | the order of commits and snapshots: a counter, or the processors' clocks | you build multi-version transactions |

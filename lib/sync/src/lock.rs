@@ -24,15 +24,16 @@
 //!
 //! - *Ordering.* Taking a lock is an Acquire of the Release by the thread that unlocked it before (for a writer: by
 //!   all readers before it, too).
-//! - *Waiting* threads spin, then yield (mostly by [`Backoff`](crate::backoff::Backoff)) or, in `RawShfl`, park. So all
-//!   locks make progress, at different speeds, when threads outnumber cores.
+//! - *Waiting* threads spin, then yield (mostly by [`Backoff`](crate::backoff::Backoff)). In `RawShfl`, which is also
+//!   the writers' queue of `RawDistributedRwLock`, they park instead. So all locks make progress, at different speeds,
+//!   when threads outnumber cores.
 //! - *In the body of a [region](crate::region)* a debug build panics where a thread would wait for a lock. The lock is
 //!   not changed, and stays usable.
 //! - *Panics.* A guard unlocks when it is dropped by a panic. There is no poisoning: the next holder sees the data as
 //!   the panicking thread left it.
-//! - *The node* on which a thread runs is read when the thread takes a lock. It influences only the speed: if it is
-//!   wrong or out of date, the lock is slower.
-//! - *Leaked guards* keep a lock held for ever, with no other effect.
+//! - *The node* on which a thread runs influences only the speed: if the node that a lock reads is wrong or out of
+//!   date, the lock is slower.
+//! - *Leaked guards* keep a lock held for ever. Other locks stay correct, but may be slower in the thread that leaked.
 
 /// Implements `new` and `Default` for a raw lock. loom's atomics have no `const` constructor.
 macro_rules! constructors {

@@ -25,8 +25,8 @@
 //! Operations are moved into the log. Every replica reads them in place, and the recycler drops each of them once.
 //!
 //! # Recycling
-//! A thread that has appended checks how much of the array is in use. If it is more than a quarter (the paper's low
-//! mark), the thread advances `min` to the least of the `local_tails`. A try-lock admits one recycling thread at a
+//! A thread that has appended checks how much of the array is in use. If more than a quarter (the paper's low mark) is
+//! in use, the thread advances `min` to the least of the `local_tails`. A try-lock admits one recycling thread at a
 //! time.
 //!
 //! # Growing and shrinking
@@ -156,7 +156,8 @@ pub struct Log<Op> {
 
 impl<Op: Send + Sync> Log<Op> {
     /// Makes a log for `readers` replicas with `capacity` entries, which may grow to `largest` entries. Both numbers
-    /// are rounded up to powers of two. Also returns the replicas' cursors, in the order of the replicas.
+    /// are rounded up to powers of two, from 2 up to the largest segment (512 MiB). Also returns the replicas' cursors,
+    /// in the order of the replicas.
     ///
     /// # Panics
     /// If `readers` is 0: entries are recycled up to the least position of all readers, so at least one must exist.
@@ -335,9 +336,9 @@ impl<Op: Send + Sync> Log<Op> {
         }
     }
 
-    /// Calls `apply` with the index and the operation of each entry from the cursor up to `until`, in order. Stops
-    /// early at an entry that is not filled yet. At the end, all operations before the cursor count as applied by its
-    /// replica.
+    /// Calls `apply` with the index and the operation of each entry from the cursor up to `until`, in order. Skips
+    /// entries without an operation. Stops early at an entry that is not filled yet. At the end, all operations before
+    /// the cursor count as applied by its replica.
     ///
     /// If `apply` panics, the cursor is left between its old position and `until`, and no further operation counts as
     /// applied.

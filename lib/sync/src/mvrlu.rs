@@ -33,12 +33,12 @@
 //! - Transactions are snapshot-isolated: each sees one moment, and if two concurrent transactions lock the same
 //!   object, one of them is aborted. Write skew is possible; [`Tx::lock_const`] and
 //!   [`Handle::update_serializable`] prevent it.
-//! - Readers are never aborted, and never wait, with one exception: with [`ClockKind::Hardware`] a reader waits for a
-//!   version that is newer than the clocks' uncertainty, at most twice this uncertainty. Writers do not wait for
+//! - Readers are never aborted, and never wait, with one exception. With [`ClockKind::Hardware`], a reader that meets a
+//!   version younger than the clocks' uncertainty waits, for at most twice this uncertainty. Writers do not wait for
 //!   readers: a stuck reader costs one version of each object, because versions in between are pruned, and objects that
 //!   were made and retired since are freed. (If more sections are open than processors exist, a writer whose log has
 //!   grown pauses for milliseconds, once per oldest section.)
-//! - A domain has no thread of its own unless it is configured to ([`Collection`]); an idle domain does nothing.
+//! - A domain has a thread of its own only if this is configured ([`Collection`]). An idle domain does nothing.
 //!
 //! # Memory
 //! An object takes one word in addition to its value, and each version at least a cache line. The threads that write
@@ -46,9 +46,9 @@
 //! they are retired ([`Tx::retire`]) and no section can see them; objects that are never retired outlive the domain.
 //!
 //! # When not to use it
-//! - Few objects that take nearly all changes: transactions on them abort each other. Combining
+//! - Few objects that receive nearly all changes: transactions on them abort each other. Combining
 //!   (`archipelago-replicate`) carries such changes out in batches.
-//! - Large objects: each change copies one.
+//! - Large objects: each change copies the whole object.
 //! - Readers that need only the newest state of single objects: RCU is cheaper.
 //!
 //! # How it is built

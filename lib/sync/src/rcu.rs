@@ -2,21 +2,21 @@
 //! RLU's objects.
 //!
 //! A structure owns a [`Domain`]. A reader enters a critical section and holds a [`Guard`]. A writer that unlinks a
-//! node *retires* it. The domain reclaims the node once every guard that might have seen it has ended. Domains share
-//! nothing.
+//! node *retires* it. The domain reclaims the node once every guard that might have seen it has ended. A reader of one
+//! domain does not delay reclamation in another.
 //!
 //! Epoch-based reclamation after Fraser (2004), shaped for many cores:
 //!
-//! - Each thread slot has one record, in memory of its thread. Entering and leaving are one store each. A [`Reader`],
-//!   or a structure's session, is a pair of references, which costs nothing to make, to keep or to forget.
-//! - Each thread collects the objects that it retires in a *bag*, and reclaims them itself. So memory is mostly freed
-//!   by the thread that allocated it. A lock, which is nearly always uncontended, protects the bags. By this lock any
-//!   thread can take the garbage of a finished or idle thread.
+//! - Each thread slot has one record, in memory of its thread. Entering and leaving are one store each (with
+//!   [`Flavour::Epoch`], entering also executes a fence). A [`Reader`], or a structure's session, is a pair of
+//!   references, which costs nothing to make, to keep or to forget.
+//! - Each thread collects the objects that it retires in a *bag*, and normally reclaims them itself. So memory is
+//!   mostly freed by the thread that allocated it. A lock, which is nearly always uncontended, protects the bags. By
+//!   this lock any thread can take the garbage of a finished or idle thread.
 //! - A domain has no thread of its own: retiring advances the epoch, with at most one barrier per bag. For structures
 //!   that become idle and have no thread either, one thread of the process reclaims the rest: see `rest`.
 //! - Barriers have two flavours, see [`Flavour`]. A third flavour of reading works with both, see [`QuiescentReader`].
-//! - A reader that does not leave stops reclamation. [`Stats`] and [`Domain::with_backlog_limit`]
-//!   report this.
+//! - A reader that does not leave stops reclamation. [`Stats`] and [`Domain::with_backlog_limit`] report such a reader.
 //!
 //! # Usage
 //! The example is at [`Domain`]. A thread that uses a structure often keeps a [`Reader`]; [`Domain::pin`] needs none.
@@ -59,11 +59,11 @@
 //! threads execute a fence.
 //!
 //! A record that is made after A walked the table counts as one whose publication A did not see, since R creates its
-//! record before B_R. The end of a thread happens before the begin of the next thread with its slot; the same holds
-//! for the claim to a quiescent reader's record. So a record has one owner at a time. Code that runs after its thread
-//! has returned the slot detects this ([`Reader::is_mine`]) and enters by the record of the thread's present slot. If
-//! the slot's former owner forgot a guard, the guard stays counted and pins the epoch; its only effect is to delay
-//! reclamation.
+//! record before B_R. The end of a thread happens before the begin of the next thread with the same slot. Likewise, the
+//! end of a claim to a record happens before the next claim. So a record has one owner at a time. Code that runs after
+//! its thread has returned the slot detects this ([`Reader::is_mine`]) and enters by the record of the thread's present
+//! slot. If the slot's former owner forgot a guard, the guard stays counted and stops the epoch. This delays
+//! reclamation, and has no other effect.
 
 mod backlog;
 mod domain;

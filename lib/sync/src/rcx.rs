@@ -1,13 +1,13 @@
 //! RCX: locks for the updaters of RCU-protected structures on NUMA machines (Park, McKenney, Dufour and Yeom).
 //!
 //! An update names the objects that it changes and locks all of them. Each object has a lock of two levels: a *local*
-//! byte for each NUMA node, and a *global* word. A thread first takes its node's local bytes of all the objects at
-//! once, in one hardware transaction if the processor supports them. It then takes the global words, one after the
+//! byte for each NUMA node, and a *global* word. A thread first takes the bytes of its own node, for all the objects at
+//! once: in one hardware transaction, if the processor supports them. It then takes the global words, one after the
 //! other. Readers only use RCU.
 //!
 //! - The transaction accesses only bytes of its own node, and readers do not access these bytes. So the transaction
-//!   touches no remote memory, and readers do not abort it. It takes all bytes or none, so it needs no order of the
-//!   bytes.
+//!   touches no remote memory, and readers do not abort it. The transaction takes all bytes or none, so it needs no
+//!   order of the bytes.
 //! - At most one thread of each node competes for an object's global word.
 //!
 //! # States
@@ -20,7 +20,7 @@
 //! | 1 | *n* | a thread of *n* holds the object, or has inherited the word and is about to hold the object |
 //! | 0 | *n* | with [hand-over](Builder::passes): the word is left to the next thread of *n*, which is registered at the byte; or the word is about to be taken back |
 //!
-//! On a machine of one node, the local byte is the whole lock.
+//! In an [`Rcx`] for one node, the local byte is the whole lock.
 //!
 //! # Why it cannot deadlock
 //! Global words are taken in one order ([`InOrder`]). With hand-over, an unlocking thread may leave a word to the next
@@ -38,9 +38,9 @@
 //! registered thread. So the chain of waits from any waiting thread follows the order upwards, and it ends at a thread
 //! that can continue.
 //!
-//! Each attempt is also bounded: [`Rcx::try_lock`] gives up after some time. Its caller can then leave its RCU section,
-//! for whose end the holder of the lock may be waiting. The invariants on which hand-over depends are stated in
-//! `rcx/words.rs`.
+//! Each attempt is also bounded: [`Rcx::try_lock`] gives up after some time. The caller can then leave its RCU section.
+//! (The holder of the lock may be waiting for the end of this section.) The invariants on which hand-over depends are
+//! stated in `rcx/words.rs`.
 //!
 //! # How long an attempt waits
 //! [`Rcx::try_lock`] counts turns of a spin loop: at most 63 for all bytes and words of the set together, and 28 more
@@ -61,12 +61,13 @@
 //!   every transaction aborts.)
 //! - The guard stores the node by which it locked. The original determines the node again when it unlocks, so after a
 //!   migration it unlocks another node's byte.
-//! - Global words are given up before local bytes. Otherwise the node's next thread would get the byte while the word
-//!   is still held.
+//! - Except in a hand-over, global words are given up before local bytes. Otherwise the node's next thread would get
+//!   the byte while the word is still held.
 //! - A padded lock is given back when its object has left the structure, not when the object's memory is freed
 //!   ([`Rcx::give_back`]). So garbage occupies little memory.
 //! - The number of nodes is not limited. Padding is chosen at run time. On one node there is no global word to take. An
-//!   update of one object takes its byte by compare-and-exchange, which is cheaper than a transaction.
+//!   update of one object takes its byte by compare-and-exchange, which is cheaper than a transaction. An update of
+//!   more than 16 objects takes its bytes in order, without a transaction.
 //! - The memory-efficient variant, which the authors' talk mentions and for which no code is published, is implemented
 //!   here as a table of locks to which objects are hashed: [`Striped`].
 //!
@@ -359,7 +360,7 @@ impl<L: Locks> Rcx<L> {
         Rcx::builder().build_with(L::make)
     }
 
-    /// Returns whether local bytes are taken in transactions.
+    /// Returns whether sets of 2 to 16 objects first try to take their local bytes in a transaction.
     pub fn is_transactional(&self) -> bool {
         self.htm.is_some()
     }
@@ -398,8 +399,9 @@ impl<L: Locks> Rcx<L> {
     /// ```
     ///
     /// # Panics
-    /// If the object was made by another `Rcx`. This is not detected for unpadded objects if both `Rcx` were built for
-    /// one node, or both for several: such objects contain their whole lock, so either `Rcx` can lock them.
+    /// If the object was made by another `Rcx`. This is not detected for a [`Stripe`]. It is also not detected for
+    /// unpadded objects if both `Rcx` were built for one node, or both for several: such objects contain their whole
+    /// lock, so either `Rcx` can lock them.
     #[inline]
     pub fn handle<'o>(&'o self, object: &'o L::Object) -> Handle<'o, L> {
         Handle::new(&self.locks, object)
@@ -416,10 +418,11 @@ impl<L: Locks> Rcx<L> {
 
     /// Locks all the objects. It spins for some microseconds, then yields the processor between short spins.
     ///
-    /// Must not be called within an RCU section for whose end a holder might wait, nor by a thread that has locked one
-    /// of the objects: the call would never return. A thread that locks one set while it holds another must keep an
-    /// order of its own among the sets. With [`Striped`] no order helps, since objects of different sets may share a
-    /// stripe: a thread that holds a set uses [`try_lock`](Self::try_lock) for a second one, or locks both as one set.
+    /// Must not be called in two cases, in which the call would never return: within an RCU section for whose end a
+    /// holder might wait, and by a thread that has locked one of the objects. A thread that locks one set while it
+    /// holds another must keep an order of its own among the sets. With [`Striped`] no order helps, since objects of
+    /// different sets may share a stripe: a thread that holds a set uses [`try_lock`](Self::try_lock) for a second one,
+    /// or locks both as one set.
     ///
     /// # Panics
     /// As for [`try_lock`](Self::try_lock).
@@ -434,9 +437,9 @@ impl<L: Locks> Rcx<L> {
         }
     }
 
-    /// Locks all the objects, or none if locking takes longer than 63 turns of a spin loop, for all of them together:
-    /// some microseconds. It does not yield the processor. So if the holder of an object is not running, the attempt
-    /// fails after the 63 turns.
+    /// Locks all the objects. If the waits for them take more than 63 turns of a spin loop in all (some microseconds),
+    /// the call gives up and locks none. It does not yield the processor. So if the holder of an object is not running,
+    /// the attempt fails after the 63 turns.
     ///
     /// # Panics
     /// If a handle belongs to another `Rcx`, before anything is locked. With debug assertions, also in the body of a

@@ -13,18 +13,20 @@
 //! | no RTM | optimistic lock coupling: each page's version is validated before values that were read from it are trusted | with the pages locked, at the requested version |
 //!
 //! In a transaction the read of the lock ("subscription") is the only overhead: an inner node on a walk's way costs a
-//! load, a test and a branch. Transactions do not write to locks, so changes of different parts of one page do not
-//! conflict. Without RTM the structure separates such changes explicitly: by [`Region::update_part`] for parts with
-//! locks of their own, and by [`Region::exchange`] for a single word. Both *share* the page's lock.
+//! load, a test and a branch. A transaction writes to a lock only to give the page a new version (see below). Other
+//! changes of different parts of one page do not conflict. Without RTM the structure separates such changes explicitly:
+//! by [`Region::update_part`] for parts with locks of their own, and by [`Region::exchange`] for a single word. Both
+//! *share* the page's lock.
 //!
 //! [`Region::walking_by_versions`] is for structures whose walks seldom conflict with changes, but whose changes
 //! conflict with each other. Walks run as without RTM, and changes are transactions where RTM works.
 //!
 //! # Versions
-//! Without RTM, and where walks go by versions, every [`update`](Region::update) gives its pages new versions.
-//! Otherwise only [`Changing::restructure`] and [`Changing::retire`] do. So a body calls `restructure` for every page
-//! from which or to which it moves entries that walks look for. Then, in every *back end* (RTM, version locks), a later
-//! change refuses a walk's outdated result `(page, version)`.
+//! Without RTM, every [`update`](Region::update) gives its pages new versions. With RTM, if walks go by versions, every
+//! update does so except those [in place](Change::IN_PLACE). Otherwise only [`Changing::restructure`] and
+//! [`Changing::retire`] do. So a body calls `restructure` for every page from which or to which it moves entries that
+//! walks look for. Then, in every *back end* (RTM, version locks), a later change refuses a walk's outdated result
+//! `(page, version)`.
 //!
 //! # Why it is right with RTM
 //! A transaction that commits has atomically read all locks as free and made all of its accesses. A thread that could
@@ -33,16 +35,16 @@
 //! happens before the other. This requires that no thread reads pages' words optimistically, since changes in
 //! transactions do not change versions. So a walk that cannot commit locks each page that it reads. It holds one lock
 //! at a time: while it holds a page's lock it loads the next page's version, and then it locks the next page at this
-//! version. So the pages are consistent as in lock coupling, and the walk never waits while it holds a lock. Pages with
-//! [`Page::UNDER_LOCK_ONLY`] are read optimistically even so, since every change of these pages changes their versions.
-//! Otherwise each walk that could not commit would lock the structure's root, and abort all transactions, whose walks
-//! then could not commit either.
+//! version. So the pages are consistent as in lock coupling, and the walk waits for no lock while it holds another.
+//! Pages with [`Page::UNDER_LOCK_ONLY`] are read optimistically even so, since every change of these pages changes
+//! their versions. Otherwise each walk that could not commit would lock the structure's root, and abort all
+//! transactions, so that their walks could not commit either.
 //!
 //! # Why it is right without RTM
-//! [`version_lock`](crate::version_lock) proves that a validated read of one page is consistent. For the step from page
-//! to page, `follow` validates the page that it leaves twice. The first time is before it accesses the next page: the
-//! page had the pointer, so the caller's guard keeps the next page alive. The second time is after it has loaded the
-//! next page's version: so the next page was linked at that version.
+//! [`version_lock`](crate::version_lock) proves that a validated read of one page is consistent. In a step from one
+//! page to the next, `follow` validates the first page twice. The first time is before it accesses the next page: the
+//! first page had the pointer, so the caller's guard keeps the next page alive. The second time is after it has loaded
+//! the next page's version: so the next page was linked at that version.
 //!
 //! # Why changes in transactions may run beside walks by versions
 //! A transaction that changes pages adds one to their versions, as a locked change does. The new version and all writes
@@ -63,11 +65,11 @@
 //!
 //! # A body that panics, or fails after it wrote
 //! In every back end such a body leaves no effect. The processor rolls a transaction back. A panic aborts its
-//! transaction, and the body runs again under locks, where it panics again and the panic propagates. There the words
-//! and links of the change's pages are restored before the pages are unlocked, at new versions, and no page is retired.
-//! Writes to pages that the change does not list are not restored; no other thread may have a reference to such pages
-//! yet. Plain RCU readers may have followed a link that was set only for a moment. So the page to which it led must
-//! stay alive until their guards end ([`Link::new`]), even after a panic.
+//! transaction, and the body runs again under locks. If it panics there, too, this panic propagates. Under locks, the
+//! words and links of the change's pages are restored before the pages are unlocked, at new versions, and no page is
+//! retired. Writes to pages that the change does not list are not restored; no other thread may have a reference to
+//! such pages yet. Plain RCU readers may have followed a link that was set only for a moment. So the page to which it
+//! led must stay alive until their guards end ([`Link::new`]), even after a panic.
 //!
 //! A value that [`Walk::get`] returns is *unproven*: without RTM it may stem from half of a change. Bodies must
 //! tolerate arbitrary values: they check indices, and bound their loops independently of the content.
@@ -155,12 +157,12 @@ const NOT_LISTED: &str = "a page is retired by a change that it is not listed fo
 /// A page: it has a version lock, and words and links that change only in regions.
 ///
 /// # Safety
-/// The page's words and links lie in the page itself, in its `size_of` bytes and not behind a pointer: a change that
-/// fails restores only these after its body, and unlocks the page at its old version if there are none. They keep their
-/// type and address as long as the page is borrowed.
+/// The page's words and links lie in the page itself, in its `size_of` bytes and not behind a pointer. (After a body
+/// that fails, only such words and links are restored. If the body has written none of them, the page is unlocked at
+/// its old version.) The words and links keep their type and address as long as the page is borrowed.
 pub unsafe trait Page {
     /// A promise: the page changes only while its lock is held explicitly, and no [`Change`] lists it. So every change
-    /// of the page changes its version, in every back end, and a walk that cannot commit does not need to lock it.
+    /// of the page changes its version, in every back end, and a walk that cannot commit need not lock the page.
     const UNDER_LOCK_ONLY: bool = false;
 
     /// Returns the page's lock, always the same one.
@@ -278,16 +280,16 @@ pub trait Walk<'g> {
     /// [`Again`], to be passed on: the walk is repeated.
     fn enter<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again>;
 
-    /// Follows a link of the present page. While it leads to a retired page, the walk is repeated: the change that
-    /// retires a page must also change the links to it.
+    /// Follows a link of the present page. While the link leads to a retired page, the walk is repeated. So the change
+    /// that retires a page must also change the links to the page.
     ///
     /// # Errors
     /// As [`enter`](Self::enter).
     fn follow<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again>;
 
-    /// As [`follow`](Self::follow), to a page of which the walk reads, until [`stay`](Self::stay), only words that
-    /// change only while the page's lock is held explicitly, and in no [`Change`]. Every change of these words changes
-    /// the version, so a walk that cannot commit does not lock the page.
+    /// As [`follow`](Self::follow), for a walk that keeps a promise. Until [`stay`](Self::stay), it reads only words of
+    /// the page that no [`Change`] writes: they change only while the page's lock is held explicitly. So every change
+    /// of these words changes the version, and a walk that cannot commit does not lock the page.
     ///
     /// # Errors
     /// As [`enter`](Self::enter).
@@ -311,8 +313,8 @@ pub trait Walk<'g> {
     /// Returns the present page's version.
     fn version(&self) -> Version;
 
-    /// Proves the values that were read from the present page so far: they are consistent. If one of them is an
-    /// address, it is that of an object which the page had at a moment within the guard.
+    /// Proves the values that were read from the present page so far: they are consistent. If one of the values is an
+    /// address, the page had this address at a moment within the guard.
     ///
     /// # Errors
     /// As [`enter`](Self::enter).
@@ -429,8 +431,8 @@ impl Region {
         }
     }
 
-    /// Changes a page that still has this version. Waits for other changes of the page, but only as long as its
-    /// version is this one.
+    /// Changes a page that still has this version. Waits for other changes of the page, but only as long as the page
+    /// keeps this version.
     ///
     /// # Errors
     /// [`Stale`], if the page has another version, or the body returns it.
@@ -442,7 +444,7 @@ impl Region {
     /// Changes a part of a page that still has this version, concurrently with changes of other parts. A part is itself
     /// a page, with a lock and a version of its own, and walks go to it by [`Walk::enter`]. A change of the whole page
     /// may change its parts, and then gives the page a new version. A walk that reads parts returns to the page in the
-    /// end, and checks that its version is the same.
+    /// end, and checks that the page's version is the same.
     ///
     /// # Errors
     /// [`Stale`], if the page has another version, or the body returns it.
@@ -458,8 +460,8 @@ impl Region {
     }
 
     /// Replaces one word of a page that still has this version and, if an expected value is given, only if the word has
-    /// it. Returns the old value, or as a refusal the word's present value. This is one atomic operation while the
-    /// page's lock is shared: the version does not change, and no thread waits for another.
+    /// it. Returns the old value, or as a refusal the word's present value. Without RTM this is one atomic operation
+    /// while the page's lock is shared: the version does not change, and the caller does not wait.
     ///
     /// With RTM it runs `change`, which must do the same. With RTM an unchanged version does not prove that the word's
     /// entry is still in its place, so `change` checks this.

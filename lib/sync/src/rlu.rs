@@ -63,12 +63,12 @@ impl Domain {
         Self(mvrlu::Domain::builder().clock(clock).two_versions(deferred).build())
     }
 
-    /// As [`mvrlu::Domain::register`]. In this domain, a commit waits for the sections of other handles that began
-    /// before it. Before a transaction locks an object whose change is not yet written back, and after an attempt that
-    /// met such an object, the thread waits for the sections that the write-back has to wait for. So a thread that
-    /// commits, or locks what was changed, by one handle while it is in a snapshot of another may wait for itself, for
-    /// ever. An aborted attempt that met no such object, [`Handle::collect`] and the drop of a handle wait for no
-    /// section.
+    /// As [`mvrlu::Domain::register`]. In this domain, a commit that is not deferred waits for the sections of other
+    /// handles that began before its stamp. A thread waits for the same sections in two more cases: before a
+    /// transaction locks an object whose change is not yet written back, and after an attempt that met such an object.
+    /// So a thread that is in a snapshot of one handle may wait for itself, for ever, if it commits by another handle,
+    /// or locks a changed object by it. An aborted attempt that met no such object, [`Handle::collect`] and the drop of
+    /// a handle wait for no section.
     pub fn register(&self) -> Handle {
         self.0.register()
     }

@@ -35,13 +35,13 @@
 //! validation, a reader must not continue with substitute data and rely on a later validation to fail. It must start
 //! again.
 //!
-//! Writers exclude each other as with any lock: w1 is an Acquire that reads the last w4, a Release. Only the holder
-//! changes the version, so w4 is a plain store and not a read-modify-write. A locked instruction would wait until all
-//! stores of w3 have reached the cache, and would delay the thread's next loads. (This would cost a third of the time
-//! of an insert whose entry's line is not in the cache.)
+//! Writers exclude each other as with any lock: w1 is an Acquire that reads the last w4, a Release. While the lock is
+//! held, only the holder changes the version, so w4 is a plain store and not a read-modify-write. A locked instruction
+//! would wait until all stores of w3 have reached the cache, and would delay the thread's next loads. (This would cost
+//! a third of the time of an insert whose entry's line is not in the cache.)
 //!
 //! The counter has 30 bits. To validate wrongly, a reader would have to sleep between r1 and r4 during exactly a
-//! multiple of 2^30 changes of one page. That is a minute and a half at ten million changes a second.
+//! multiple of 2^30 changes of one page. At ten million changes a second, this takes 107 seconds.
 //!
 //! # Sharing
 //! A writer that changes only one word, with one atomic operation, need not exclude readers or other such writers. It
@@ -76,8 +76,9 @@ const COUNT: u32 = 4;
 pub struct Version(u32);
 
 impl Version {
-    /// Returns the version as a number. It is different after each change of the guarded data, until 2^30 changes have
-    /// passed. Use it only for comparison with other such numbers.
+    /// Returns the version as a number. The number is different after each unlock that follows a change, until 2^30
+    /// such unlocks have passed. Threads that share the lock do not change the number. Use it only for comparison with
+    /// other such numbers.
     #[inline]
     pub fn number(self) -> u32 {
         self.0
@@ -128,7 +129,7 @@ pub struct VersionLock {
     /// |---|---|
     /// | 0, `LOCKED` | a writer holds the lock |
     /// | 1, `OBSOLETE` | the page has left the structure: the bit is never reset, and the lock is never locked again |
-    /// | 2–31, steps of `COUNT` | the number of unlocks that followed a change |
+    /// | 2–31, steps of `COUNT` | a count modulo 2^30, which each unlock after a change increments (the holder and transactions may increment it, too) |
     version: AtomicU32,
     /// The number of threads that share the lock, or that are testing whether they may.
     sharers: AtomicU32,
@@ -184,7 +185,8 @@ impl VersionLock {
     }
 
     /// Returns whether the lock's version is still `version`. If so, all data that was read between the look that
-    /// returned `version` and this call is consistent: it was stored before that look.
+    /// returned `version` and this call is consistent: it was stored before that look. Words that sharers change are an
+    /// exception: they may be newer.
     #[inline]
     pub fn validate(&self, version: Version) -> bool {
         // Pairs with the Release fence in `try_lock_at`; see the seqlock argument above (r3, r4).
@@ -192,8 +194,8 @@ impl VersionLock {
         self.version.load(Ordering::Relaxed) == version.0
     }
 
-    /// Returns whether the lock is free and at `version` now. For a hardware transaction, whose reads are all of one
-    /// moment and need no fence.
+    /// Returns whether the lock is free and at `version` now. For a hardware transaction, which needs no fence: all its
+    /// reads are of one moment.
     #[inline(always)]
     pub(crate) fn is_at(&self, version: Version) -> bool {
         self.version.load(Ordering::Relaxed) == version.0

@@ -18,7 +18,7 @@ static HEAP: Counting = Counting::new();
 /// Measured on two otherwise idle cores: 52 to 58 KiB with 64 threads on 1,000 objects; 66 KiB once with 8 threads and
 /// a background thread; 80 KiB with 8 threads on 1,000 objects; 32 to 58 KiB in all other cases. With 8 threads on
 /// 1,000 objects, much of the memory is the newest copy of each object: a copy takes 64 bytes, and an object 24. If
-/// other programs keep the processors busy, sections last longer, and more memory is used. Without the bound, memory
+/// other programs keep the processors busy, sections last longer, and more memory is used. Without collection, memory
 /// would grow by megabytes per thread and second.
 const SHARE: usize = 128 * 1024;
 

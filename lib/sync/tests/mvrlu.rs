@@ -39,7 +39,7 @@ fn retire_all<T: Versioned>(domain: &Domain, links: &[Link<T>]) {
     collect_until(domain, &mut handle, |stats| stats.versions == 0);
 }
 
-/// Collects until the domain's statistics are as they shall be.
+/// Collects until `enough` accepts the domain's statistics.
 fn collect_until(domain: &Domain, handle: &mut Handle, enough: impl Fn(&Stats) -> bool) {
     // More than one attempt is needed only if the domain's own thread is working, too, and has lost its processor in a
     // section.
@@ -655,7 +655,7 @@ fn links_of_a_dropped_domain_are_refused() {
     retire_all(&last.0, &[last.1]);
 }
 
-/// Such an object is freed once, by the abort or after the commit.
+/// An object that one transaction makes and retires is freed once, by the abort or after the commit.
 #[test]
 fn what_one_transaction_makes_and_retires_is_freed() {
     each_kind(|domain| {
@@ -678,7 +678,7 @@ fn what_one_transaction_makes_and_retires_is_freed() {
     });
 }
 
-/// Tunings at their limits, with which nothing is collected unless it is asked for.
+/// Tunings at their limits, with which nothing is collected except on request.
 #[test]
 fn watermarks_that_are_never_reached() {
     let tuning = Tuning { low_watermark: usize::MAX, dereference_watermark: u32::MAX, concurrent: true };

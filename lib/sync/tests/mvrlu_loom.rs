@@ -13,7 +13,7 @@ use archipelago_platform::thread;
 use archipelago_sync::mvrlu::{Abort, Domain, Handle, Link, Tuning, Tx};
 
 /// Runs `work` in another thread, with a handle that is made and dropped in this one. So loom explores the handles'
-/// operations only, and not their registration and drop. The latter are tested by `exit_against_collection`.
+/// operations only, and not their registration and drop. Registration and drop are tested by `exit_against_collection`.
 fn beside<R: 'static>(
     mut handle: Handle,
     work: impl FnOnce(&mut Handle) -> R + 'static,

@@ -430,7 +430,7 @@ fn assert_refused(lock: impl Fn() + Copy) {
     }
 }
 
-/// A body that waits for a mutex leaves nothing in the mutex: its holder unlocks it, and it is free.
+/// A body that waits for a mutex leaves nothing in the mutex: when the holder unlocks the mutex, the mutex is free.
 #[test]
 #[cfg(debug_assertions)]
 fn a_body_that_waits_for_a_mutex_leaves_it_as_it_is() {

@@ -228,8 +228,9 @@ fn aborted_attempts_do_not_lock_what_was_put_off() {
     retire_all(&domain, &links);
 }
 
-/// A thread is in a snapshot for which another one waits, to write back what the first one has deferred by a second
-/// handle. The first thread may do with the second handle what needs no write-back, and then end the snapshot.
+/// A thread has deferred a commit by one handle, and is in a snapshot of another handle. A second thread waits for the
+/// end of this snapshot, to write the commit back. Meanwhile the first thread can use the first handle for everything
+/// that needs no write-back, and then end the snapshot.
 #[test]
 fn handles_wait_for_no_stranger_that_waits_for_a_section() {
     let domain = Domain::new(ClockKind::Logical, 10);
@@ -241,7 +242,7 @@ fn handles_wait_for_no_stranger_that_waits_for_a_section() {
         let domain = domain.clone();
         thread::spawn(move || domain.register().update(|tx| tx.lock(x).map(|x| *x += 1)).unwrap())
     };
-    // Until the stranger waits; if it does not yet, the test passes.
+    // Gives the stranger time to begin its wait. If it has not begun to wait by then, the test passes.
     thread::sleep(Duration::from_millis(50));
     let (done, is_done) = mpsc::channel();
     let work = thread::spawn(move || {

@@ -1,7 +1,7 @@
 //! The atomics of loom builds: loom's, except for `load`.
 //!
 //! loom tries both orders of two accesses only if one of them is the last access to the word before the other
-//! (`last_dependent_access` in its `rt/atomic.rs`), and a thread's own load counts as such an access. So if one thread
+//! (`last_dependent_access` in its `rt/atomic.rs`). A thread's own load counts as an access, too. So if one thread
 //! loads a word, and another loads and then changes it, loom never tries the change before the first load. Whole models
 //! are reduced to a single schedule by this (tokio-rs/loom issues 166 and 392, open in 0.7.2).
 //!

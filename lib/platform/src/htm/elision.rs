@@ -15,16 +15,17 @@ use crate::hint;
 pub const HELD: u8 = 0xff;
 
 /// After this number of aborts because the lock was held, a thread takes the lock itself. Under heavy use, waiting for
-/// an instant at which it is free is no better, and might never end.
+/// an instant at which the lock is free is no better, and might never end.
 const PATIENCE: u32 = 64;
 
 /// The site at which the aborts of [`elide`] are counted.
 static ELIDED: Site = Site::new("an elided lock");
 
-/// Runs `body` in a transaction, as if in a critical section of a lock, after waiting while `is_held` returns true.
-/// `is_held` reads the lock's word. If there are no hardware transactions, if the tries are used up, or if transactions
-/// have found the lock held 64 times, runs `fallback` instead, which takes the lock, has the same effect, and releases
-/// the lock. If a body aborts by itself ([`abort`]), with a code other than [`HELD`], `fallback` is run at once.
+/// Waits while `is_held` returns true, then runs `body` in a transaction, as if in a critical section of a lock.
+/// `is_held` reads the lock's word. Runs `fallback` instead in three cases: there are no hardware transactions, the
+/// tries are used up, or transactions have found the lock held 64 times. `fallback` takes the lock, has the effect of
+/// `body`, and releases the lock. If a body aborts by itself ([`abort`]), with a code other than [`HELD`], `fallback`
+/// is run at once.
 ///
 /// As with any lock, a thread that holds it (in the fallback, for example) must not call this function: it would wait
 /// for itself for ever.

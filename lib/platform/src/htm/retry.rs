@@ -65,8 +65,8 @@ impl Retry {
         }
     }
 
-    /// Takes one try from the budget for this abort's cause. Returns whether the budget had one; if so, the pause is
-    /// over on return. Returns false for the program's own aborts.
+    /// Takes one try from the budget for this abort's cause, and returns whether the budget had one. If it had, and the
+    /// cause is a conflict, the call pauses before it returns. Returns false for the program's own aborts.
     #[cold]
     pub fn spend(&mut self, why: Abort) -> bool {
         let budget = match why.cause() {

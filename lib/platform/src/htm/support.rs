@@ -88,7 +88,8 @@ pub(super) fn note_wanted() {
 }
 
 /// Returns why there are no transactions, if this process has wanted some: by [`Htm::get`](super::Htm::get),
-/// [`transaction`](fn@super::transaction) or [`elide`](super::elide). So a report can say that what it measured ran without. Always `None` in the simulated world.
+/// [`transaction`](fn@super::transaction) or [`elide`](super::elide). So a report can say that what it measured ran
+/// without transactions. Always `None` in the simulated world.
 pub fn missed() -> Option<Support> {
     // Relaxed: the flag says nothing about other memory.
     (!crate::SIMULATED && WANTED.load(Ordering::Relaxed)).then(support)

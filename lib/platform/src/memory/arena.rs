@@ -1,10 +1,11 @@
 //! Arenas: allocators of blocks of one size on one NUMA node. Indexes allocate their nodes from them.
 //!
 //! Blocks are cut from *chunks*, pieces of memory of their own. The first chunks contain about one block. Later chunks
-//! have half of the arena's size, up to 2 MiB. So a small arena uses little memory, and a large one uses huge pages on
-//! its node. Allocation uses the fullest chunk with a free block, so the other chunks drain. The memory of a drained
-//! chunk is returned to the operating system, except for one spare chunk. Without the spare, an arena whose size
-//! changes around a chunk's boundary would map and unmap memory all the time.
+//! have half of the arena's size, up to 2 MiB (but at least one block). So a small arena uses little memory, and a
+//! large one uses huge pages on its node. Allocation uses the fullest chunk with a free block, so the other chunks
+//! drain. The memory of a drained chunk is freed (from 64 KiB on, Linux gets it back at once), except for one spare
+//! chunk. Without the spare, an arena whose size changes around a chunk's boundary would map and unmap memory all the
+//! time.
 //!
 //! One live block keeps a chunk from draining. An owner that can move its blocks solves this with
 //! [`BlockArena::close_sparse`], which closes sparse chunks. Blocks are then allocated from the other chunks and from
@@ -191,8 +192,8 @@ impl BlockArena {
         self.state().bytes
     }
 
-    /// Returns the part of [`bytes_held`](Self::bytes_held) that consists of free blocks in open chunks. They are
-    /// allocated before the arena takes more memory.
+    /// Returns the part of [`bytes_held`](Self::bytes_held) that consists of free blocks in open chunks. These blocks
+    /// are allocated before the arena takes more memory.
     pub fn bytes_spare(&self) -> usize {
         self.state().free * self.block.size()
     }

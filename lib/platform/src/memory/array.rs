@@ -10,8 +10,9 @@ use super::pages::Pages;
 use crate::topology::NodeId;
 
 /// A growable array of plain data in memory of its own. On Linux, from 64 KiB on, this memory is mapped from the
-/// operating system. So dropping the array returns it at once, and capacity that was never written costs nothing. From
-/// 2 MiB on, huge pages are requested. The memory prefers a given NUMA node if the machine has several.
+/// operating system. So dropping the array returns the memory at once, and capacity that was never written costs
+/// nothing, except the rest of a page. From 2 MiB on, huge pages are requested. The memory prefers a given NUMA node if
+/// the machine has several.
 ///
 /// ```
 /// use archipelago::platform::memory::Array;
@@ -102,7 +103,8 @@ impl<T: Copy> Array<T> {
         Self::with_capacity(like.len + like.len / 16 + 1, like.node)
     }
 
-    /// Returns the bytes of memory held. Capacity that was never written is not counted if it is not backed by memory.
+    /// Returns the bytes of memory held. Of memory that is mapped from the operating system, only the pages that
+    /// contain present items count.
     pub fn bytes(&self) -> usize {
         self.pages.as_ref().map_or(0, |pages| pages.backed(self.len * size_of::<T>()))
     }

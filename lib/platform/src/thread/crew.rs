@@ -33,9 +33,9 @@ impl Crew {
         self.threads.iter()
     }
 
-    /// Waits for all threads that exist in this process, except for the calling one: a structure may own the last
-    /// reference to itself and drop it on a thread of its own. The caller has told the threads to end. Returns the
-    /// payload of the first panic, if any.
+    /// Waits for all threads that exist in this process, except the calling thread. (A thread of the crew may itself
+    /// drop the last reference to the structure.) The caller has told the threads to end. Returns the payload of the
+    /// first panic, if any.
     pub fn join(&mut self) -> Option<Box<dyn Any + Send>> {
         let is_here = self.is_here();
         let threads = core::mem::take(&mut self.threads);

@@ -7,7 +7,7 @@
 //! thread-local read: the slot is stored in a `const` thread-local without a destructor, which is readable until the
 //! very end of the thread.
 //!
-//! *Late requests.* The slot may be requested after the index was given back: on platforms without such a late moment,
+//! *Late requests.* The slot may be requested after the index was given back: on platforms where this happens earlier,
 //! and by code that runs even later (destructors of a C library's keys). Such a thread takes an index again. The index
 //! is given back if code of this crate runs after that. Otherwise it is never reused, because to share per-thread state
 //! wrongly would be worse than to lose an index. Objects that were made with the former slot call [`has_slot`] before
@@ -144,7 +144,7 @@ mod registry {
         if SLOT.with(Cell::get).index == index {
             SLOT.with(|slot| slot.set(UNKNOWN));
         }
-        // Threads of a child process, too, take and return indices: a fork does not fall into this.
+        // A fork waits for this push, since the threads of a child process take and return indices, too.
         outside_forks(|| FREE.lock().unwrap_or_else(PoisonError::into_inner).push(Reverse(index)));
     }
 

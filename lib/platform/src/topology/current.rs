@@ -24,7 +24,7 @@ impl Topology {
     }
 
     /// Returns the topology of this process: [`from_env`](Self::from_env)'s if there is one, otherwise
-    /// [`machine`](Self::machine). Determined once.
+    /// [`machine`](Self::machine). Determined once (in the simulator, once per run).
     ///
     /// # Panics
     /// If `ARCHIPELAGO_TOPOLOGY` has an invalid value.

@@ -3,11 +3,11 @@
 //! While the bias is on, a reader does not touch the underlying lock: it increments a counter on a line of its own and
 //! checks that the bias is still on. A writer takes the underlying lock and, if the bias is on, *revokes* the bias: the
 //! writer switches it off and waits for the readers that entered by it. Readers switch the bias on again after a number
-//! of reads through the underlying lock. The number is so high that revocations slow writers down by a tenth at most.
+//! of reads through the underlying lock. The number is so high that revocations take about a tenth of the time at most.
 //!
 //! Differences from the paper: The table of visible readers belongs to the lock instead of the process. So locks share
-//! no state, but each needs memory, which is allocated when the bias is first switched on. The bias is inhibited for a
-//! number of reads instead of a time, so no clock is read.
+//! no state, but each needs memory, which is allocated when the bias is first used. The bias is inhibited for a number
+//! of reads instead of a time, so no clock is read.
 //!
 //! # How a reader remembers by which path it entered
 //! `lock_api` passes no data from the call that takes a lock to the call that releases it. So a thread-local row of
@@ -19,7 +19,8 @@
 //! # Why reader and writer never miss each other
 //! The argument is at [`readers`](super::readers). The flag `biased` is the inverse of the writer's flag in this
 //! argument. Only a holder of the underlying lock sets `biased`, and every writer that finds it set waits until the
-//! counts are zero. So whenever `biased` is clear and no writer is inside, no reader is inside by the bias.
+//! counts are zero. So whenever `biased` is clear and no writer holds the underlying lock, no reader is inside by the
+//! bias.
 
 use core::cell::Cell;
 

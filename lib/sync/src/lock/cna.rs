@@ -122,7 +122,7 @@ impl RawCna {
             if !near.is_null() {
                 self.passes.store(passes + 1, Ordering::Relaxed);
                 if !last_passed_over.is_null() {
-                    // SAFETY: the waiters from `first` to there wait, and are no longer in the main queue.
+                    // SAFETY: the waiters from `first` to `last_passed_over` wait, and are no longer in the main queue.
                     unsafe { self.set_aside(first, last_passed_over) };
                 }
                 return near;

@@ -6,9 +6,9 @@
 //! data that it guards, seldom move between nodes, and at most one thread of each node waits for the global lock.
 //!
 //! A thread that finds the whole lock free takes the global lock and does not use its node's lock (after Chabbi and
-//! Mellor-Crummey's adaptive HMCS, 2016). So without contention the lock costs as much as one of its parts. It can
-//! bypass a waiting thread only while the global lock is free and the waiting thread has not requested this lock yet:
-//! for example, between a holder's release and the request by the next thread of the holder's node.
+//! Mellor-Crummey's adaptive HMCS, 2016). So without contention the lock costs as much as one of its parts. Such a
+//! thread bypasses a waiting thread only if the waiting thread has not requested the global lock yet. This can happen
+//! between a holder's release and the request by the next thread of the holder's node.
 //!
 //! Any two kinds of locks can be combined if any thread may unlock them and if the holder can see whether another
 //! thread waits. There are two pairs:
@@ -198,7 +198,7 @@ unsafe impl<L: Part> RawMutex for Cohort<L> {
             // SAFETY: as above.
             unsafe { self.global.unlock() };
         }
-        // SAFETY: the caller holds the whole lock, and holds it by its node's.
+        // SAFETY: the caller holds the whole lock by its node's lock.
         unsafe { local.lock.unlock() };
     }
 
@@ -225,8 +225,8 @@ impl<L: Part> NodeLock<L> {
         inherited
     }
 
-    /// Leaves the global lock to a waiter of this node, if there is one and it is not yet the turn of another node.
-    /// Returns whether it did.
+    /// Leaves the global lock to a waiter of this node if a thread of this node waits, and [`MAX_PASSES`] is not
+    /// reached. Returns whether it did.
     fn bequeath(&self) -> bool {
         let passes = self.passes.load(Ordering::Relaxed);
         let heir = passes < MAX_PASSES && self.lock.has_waiters();

@@ -35,8 +35,8 @@ use super::wait::{locked_in_region, refuse_to_wait, wait_until};
 /// A thread that holds a read lock and takes the same lock for reading again may deadlock, if a writer arrives in
 /// between. Unlike with `parking_lot`, an *upgradable* lock lets no reader enter; its holder reads beside the readers
 /// that were inside before. So a thread that has an upgradable lock must neither take a read lock nor wait for another
-/// thread that does. `is_locked_exclusive` is true for an upgradable lock, too. If a reader and a writer try a free lock
-/// at the same moment, both may fail.
+/// thread that takes one. `is_locked_exclusive` is true for an upgradable lock, too. If a reader and a writer try a
+/// free lock at the same moment, both may fail.
 ///
 /// ```
 /// use archipelago::sync::lock::{DistributedRwLock, RawDistributedRwLock};
@@ -49,8 +49,8 @@ use super::wait::{locked_in_region, refuse_to_wait, wait_until};
 #[derive(Debug)]
 pub struct RawDistributedRwLock {
     shared: CachePadded<Shared>,
-    /// Held by the writer that will set the flag next. Writers wait here, in a different cache line from the flag,
-    /// which readers read.
+    /// Held by the writer that waits for the flag. Other writers wait for this lock, in a different cache line from the
+    /// flag, which readers read.
     queue: RawShfl,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! `lock_api` passes no data from the call that takes a lock to the call that releases it. So a reader that enters by a
 //! slot must find the same slot when it leaves. Its [`ThreadSlot`](thread::ThreadSlot) and its node may have changed by
-//! then: the slot in the thread's last destructors, the node at any time, by the scheduler. So a thread-local variable
-//! keeps two values. The variable has no destructor, hence it is readable as long as the thread runs. The values are:
+//! then: the slot in the thread's last destructors, the node at any time, by the scheduler. So thread-local variables
+//! keep two values. They have no destructors, hence they are readable as long as the thread runs. The values are:
 //!
 //! - the *shard*, chosen once from the thread's slot and never changed;
 //! - the *node*, determined again only while the thread holds no lock by its node.

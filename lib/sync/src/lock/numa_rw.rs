@@ -7,7 +7,7 @@
 //! | lock | a reader | a writer | may starve |
 //! |---|---|---|---|
 //! | NP, neutral | takes the cohort lock to increment the count | holds the cohort lock and waits until the counts are zero | no thread |
-//! | RP, reader preference | increments the count at once, then waits for an active writer | raises its flag only at a moment without readers | writers |
+//! | RP, reader preference | increments the count at once, then waits for an active writer | raises its flag, and lowers it again as long as it finds readers inside | writers |
 //! | WP, writer preference | increments the count only when no writer's flag is raised | raises its flag, then waits for the readers inside | readers |
 //!
 //! Differences from the paper: a count is one word per node instead of a pair for arrivals and departures, because a
@@ -131,7 +131,8 @@ pub type RawCrwWp = CohortRw<PreferWriters>;
 pub struct CohortRw<P> {
     writers: RawCohort,
     readers: Readers,
-    /// Whether a writer waits for the readers to leave, or is inside. Changed only by the holder of `writers`.
+    /// Whether a writer waits for the readers to leave, or is inside. (With reader preference, a writer lowers the flag
+    /// while it waits for readers.) Changed only by the holder of `writers`.
     flag: AtomicBool,
     preference: PhantomData<P>,
 }
@@ -174,8 +175,8 @@ impl<P: Preference> CohortRw<P> {
         self.readers.depart(leave_node(), nodes::count);
     }
 
-    /// Returns whether a writer waits for the readers to leave, or is inside. `SeqCst`, like every change of the flag,
-    /// as the proof in `readers` requires. As an Acquire, it pairs with the store in `lower_flag`.
+    /// Returns whether the flag is raised. `SeqCst`, like every change of the flag, as the proof in `readers` requires.
+    /// As an Acquire, it pairs with the store in `lower_flag`.
     fn flag_is_up(&self) -> bool {
         self.flag.load(Ordering::SeqCst)
     }
@@ -192,8 +193,7 @@ impl<P: Preference> CohortRw<P> {
         self.flag.store(false, Ordering::SeqCst);
     }
 
-    /// Counts the reader in, unless a writer waits for the readers to leave or is inside. Returns whether the reader
-    /// entered.
+    /// Counts the reader in, if the flag is not raised. Returns whether the reader entered.
     fn try_arrive(&self) -> bool {
         if self.flag_is_up() {
             return false;

@@ -12,7 +12,7 @@
 //!   [`enter`](Queue::enter), neither refers to it any more. The thread that granted the lock has read the link, and
 //!   `tail` was changed either by the waiter itself or by its successor. In the second case the waiter waits until the
 //!   successor has linked itself.
-//! - Granting is the last access to a waiter's node by another thread.
+//! - Granting is the last access to a waiter's node by the thread that grants.
 
 use core::ptr;
 
@@ -101,7 +101,7 @@ impl Queue {
             }
             wait_until(|| !waiter.next.load(Ordering::Acquire).is_null());
         }
-        // Relaxed: only the holder accesses it, and a happens-before edge leads from each holder to the next.
+        // Relaxed: now only the holder accesses `first`, and a happens-before edge leads from each holder to the next.
         self.first.store(waiter.next.load(Ordering::Acquire), Ordering::Relaxed);
     }
 

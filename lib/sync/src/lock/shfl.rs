@@ -30,8 +30,8 @@
 //! # No thread sleeps for ever
 //! The first waiter sleeps only while its address is in `state`. It stores the address by a compare-and-exchange
 //! against `LOCKED`. So the unlock's exchange fails or comes later, and sees the address. Any other waiter sleeps in
-//! the state `ASLEEP`. Its predecessor, which makes it first, either finds it awake or stores its address in `state`
-//! for it.
+//! the state `ASLEEP`. The waiter's predecessor, which makes the waiter first, either finds it awake or stores the
+//! waiter's address in `state`.
 
 use core::ptr;
 
@@ -192,8 +192,8 @@ impl RawShfl {
         }
     }
 
-    /// Sleeps until the holder unlocks. `state` is the value that was read. Returns `false` without sleeping if it is
-    /// out of date.
+    /// Sleeps until the holder unlocks. `state` is the value that was read. If the value is out of date, returns
+    /// `false` without sleeping.
     fn sleep(&self, me: *mut Waiter, state: *mut Waiter, reserve: bool) -> bool {
         let flags = state.addr() & FLAGS | if reserve { RESERVED } else { 0 };
         let asleep = with(me, flags);

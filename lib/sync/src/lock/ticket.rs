@@ -2,7 +2,7 @@
 //!
 //! First come, first served, in eight bytes. All waiters read one word, so each hand-over costs every waiter a cache
 //! miss: good for few waiters, and as the part that the cohort lock is built from. When threads outnumber cores, the
-//! thread whose turn it is may be the one that does not run; waiters yield the processor to it.
+//! thread whose turn it is may not be running; waiters yield the processor to it.
 
 use archipelago_platform::atomic::{AtomicU32, Ordering};
 use lock_api::{GuardSend, RawMutex};
@@ -51,7 +51,7 @@ unsafe impl RawMutex for RawTicket {
         if locked_in_region(|| self.try_lock()) {
             return;
         }
-        // Relaxed: the ticket is only a number; `wait_for` is what orders.
+        // Relaxed: the ticket is only a number; `wait_for` orders the accesses.
         self.wait_for(self.next.fetch_add(1, Ordering::Relaxed));
     }
 

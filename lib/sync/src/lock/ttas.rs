@@ -1,8 +1,8 @@
 //! One-byte locks: test-and-set, and test-and-test-and-set with backoff.
 //!
-//! Each is one flag. A waiter of [`RawTas`] writes to the lock's cache line at every try, which takes the line away
-//! from the holder; this lock is the baseline for every other lock. A waiter of [`RawTtas`] reads until the lock looks
-//! free and backs off exponentially between its looks (Anderson 1990; Mellor-Crummey and Scott 1991).
+//! Each lock is one flag. A waiter of [`RawTas`] writes to the lock's cache line at every try, which takes the line
+//! away from the holder; this lock is the baseline for every other lock. A waiter of [`RawTtas`] reads until the lock
+//! looks free and backs off exponentially between its looks (Anderson 1990; Mellor-Crummey and Scott 1991).
 //!
 //! Neither is fair: the thread whose write reaches the line first has the lock, which favours the node of the last
 //! holder. A waiter may starve. In exchange, a preempted waiter delays no other thread.
@@ -13,7 +13,7 @@ use lock_api::{GuardSend, RawMutex};
 
 use crate::backoff::Backoff;
 
-/// Test-and-set lock: one byte, no fairness, a write per try. For comparison; [`RawTtas`] is better at everything.
+/// Test-and-set lock: one byte, no fairness, a write per try. For comparison; [`RawTtas`] is better under contention.
 ///
 /// ```
 /// use archipelago::sync::lock::{Mutex, RawTas};

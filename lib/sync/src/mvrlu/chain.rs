@@ -20,9 +20,9 @@
 //!   c, and c would not be in the pruner's later scan. So L < d, and n is not freed before the pruner's section ends.
 //! - Copies that another pruner has unlinked are out of the chain when this pruner gets the lock, and are not freed
 //!   during its walk.
-//! - A copy at the head of the chain that is not visible may be unlinked by its holder. It is freed when the walk has
-//!   ended (rule 6 in `log`). Its `older` is the newest visible copy, which this pruner does not unlink: if that copy is
-//!   superseded meanwhile, the stamp is above the floor of the pruner's scan.
+//! - A copy at the head of the chain that is not visible may be unlinked by its holder. It is freed when the pruner's
+//!   walk has ended (rule 6 in `log`). Its `older` is the newest visible copy, which this pruner does not unlink: if
+//!   that copy is superseded meanwhile, the stamp is above the floor of the pruner's scan.
 //!
 //! *Why the object is not freed.* The version that caused the pruning is not `PRUNED` while the pruner holds the lock.
 //! So the version is still in the chain, below the mark if there is one. By rule 5 in `log`, the object is not freed
@@ -107,8 +107,8 @@ impl Pruner {
         Self { busy: core::array::from_fn(|_| AtomicBool::new(false)) }
     }
 
-    /// Prunes the chain of `master`, unless `version`, which is or was in the chain, has already been pruned, or
-    /// another thread is pruning the chain. Returns whether the version is pruned then.
+    /// Prunes the chain of `master`. Does nothing if `version`, which is or was in the chain, has already been pruned,
+    /// or if another thread is pruning the chain. Returns whether `version` is pruned at the end.
     ///
     /// # Safety
     /// The caller is in a section in which it made `cuts`, owns `me`, and has the log of `version`. No section of
@@ -128,11 +128,11 @@ impl Pruner {
             return is_pruned(version);
         }
         if !is_pruned(version) {
-            // The walk's barrier is for a copy at the chain's head that is not visible: if its holder unlinks it
-            // meanwhile, the scan before it is freed finds this walk. The other copies would need no barrier. A
-            // thread that frees a copy unlinked here has seen `PRUNED`, so it sees the walk, too; and the section
-            // and the lock keep the copies that were in the chain before.
-            // SAFETY: the caller's promise; this thread has the lock, and is in the walk below.
+            // The walk's barrier is for an invisible copy at the chain's head. If its holder unlinks this copy
+            // meanwhile, a scan precedes the copy's freeing, and the scan finds this walk. The other copies would need
+            // no barrier. A thread that frees a copy unlinked here has seen `PRUNED`, so it sees the walk, too. The
+            // section and the lock keep the copies that were in the chain before. SAFETY: the caller's promise; this
+            // thread has the lock, and is in the walk below.
             let unlink = || unsafe { unlink(master, cuts) };
             me.walk(barrier, unlink);
         }

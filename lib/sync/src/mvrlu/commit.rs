@@ -3,8 +3,8 @@
 //! *Commit*: (1) store in the *leader*, the first copy of the write set, that all copies are linked; (2) draw the stamp
 //! and store it in the leader, which makes the whole set visible; (3) store the stamp in the other copies and in the
 //! versions that they supersede; (4) unlock. If a reader meets a leader whose set is linked but not stamped, it draws
-//! and sets the stamp itself. So it always knows whether the set was before or after its snapshot. (The paper's readers
-//! guess, and may see half of a set.)
+//! and sets the stamp itself. So a reader always knows whether the set was before or after its snapshot. (The paper's
+//! readers guess, and may see half of a set.)
 //!
 //! *Abort*: unlink the copies. Readers may have met them in walks, for which the log waits (rule 6 in `log`). The same
 //! holds for the copies of [`Tx::lock_const`], which have no payload and are never visible.
@@ -15,11 +15,12 @@
 //! objects later draws a later stamp. (With the hardware clock, this requires that the commit waits for the uncertainty
 //! in between.) So the transactions are serialized in the order of stamps. A reader that meets `CHECKING` and is not
 //! before s must not wait, and cannot know the result. It resets the leader to `LINKING`, and the writer draws another
-//! stamp and validates again. Readers could do so for ever, so after a few validations the writer locks what it has
-//! read, as [`Tx::lock_const`] does. Then nothing is left to validate, and the set is made visible as usual. Another
-//! transaction that writes one of these objects draws a later stamp, since it locks the object after this transaction
-//! has unlocked it, hence after the wait for the uncertainty. Another one that has read what this transaction writes is
-//! validated before this transaction has locked it, and then has an earlier stamp, or finds it locked.
+//! stamp and validates again. Readers could reset the leader for ever, so after a few validations the writer locks what
+//! it has read, as [`Tx::lock_const`] does. Then nothing is left to validate, and the set is made visible as usual.
+//! Another transaction that writes one of these objects draws a later stamp, since it locks the object after this
+//! transaction has unlocked it, hence after the wait for the uncertainty. Assume that another transaction has read an
+//! object that this transaction writes. It is either validated before this transaction locks the object, and then has
+//! an earlier stamp, or it finds the object locked.
 
 use core::ptr::NonNull;
 

@@ -25,7 +25,7 @@ pub enum Collection {
     Cooperative,
     /// A thread of the domain, which sleeps until a log has grown. It advances the horizon, and collects the logs that
     /// no other thread is collecting. Writers, too, free what the horizon allows. A `fork` of the process waits while
-    /// the thread works. The child does not have the thread, so writers do its work there.
+    /// the thread works, for at most a second. The child does not have the thread, so writers do its work there.
     Background,
 }
 
@@ -110,7 +110,7 @@ fn collect_in_background(shared: &Weak<Shared>) -> bool {
 pub struct Stats {
     /// Committed versions that are not freed yet.
     pub versions: usize,
-    /// Bytes of copies and logs, including free blocks that threads keep for reuse.
+    /// Bytes of copies, logs and handles' slots, including free blocks that threads keep for reuse.
     pub bytes: usize,
     /// Bytes of objects, without up to 4 KiB that each handle has not yet reported, and without the allocator's
     /// overhead.
@@ -123,7 +123,8 @@ pub struct Stats {
     pub oldest_lag: u64,
 }
 
-/// Objects that are versioned together: snapshots see all of a domain's objects at one moment. Domains share nothing.
+/// Objects that are versioned together: snapshots see all of a domain's objects at one moment. No snapshot or
+/// transaction concerns two domains.
 ///
 /// The value is a reference to shared state; cloning it is cheap.
 #[derive(Clone)]

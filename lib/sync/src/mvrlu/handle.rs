@@ -26,9 +26,9 @@ use super::writes::{Made, Pending};
 /// be preempted.
 const FAR: usize = 32 * 1024;
 
-/// The longest pauses of a transaction after its commit. In a pause, other threads make room. `LONGEST_PAUSE` is for
-/// threads that have to end a section, which may be long. `LONGEST_PAUSE_WITHIN` is for threads that have to end a
-/// short step in this module.
+/// The longest pauses of a transaction after its commit. In a pause, other threads make room. `LONGEST_PAUSE` limits a
+/// pause for threads that have to end a section, which may be long. `LONGEST_PAUSE_WITHIN` limits a pause for threads
+/// that have to end a short step in this module.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE_WITHIN: Duration = Duration::from_millis(50);
 
@@ -65,7 +65,7 @@ pub struct Handle {
     overflow: Vec<Version>,
     /// The write set of the current transaction, reused for its memory.
     pub(super) writes: Vec<Pending>,
-    /// The objects made in the current transaction; the memory is reused likewise.
+    /// The objects made in the current transaction; the vector is reused, too.
     pub(super) made: Vec<Made>,
     /// Copies read instead of masters since the last collection.
     copies_read: Cell<u64>,

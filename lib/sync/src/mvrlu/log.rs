@@ -8,7 +8,7 @@
 //!
 //! 1. A version that was superseded at or before H: no thread can choose it, and no reader follows a pointer to it. A
 //!    *pruner*, a thread that prunes the chain (rule 4), may still follow such a pointer. So a *tick* d, a fresh time
-//!    of the clock, is taken, and the version is freed when H reaches d; see `chain`.
+//!    of the clock, is drawn, and the version is freed when H reaches d; see `chain`.
 //! 2. The newest version of an object, if stamped at or before H: no thread reads the master. The value is *written
 //!    back*, and the chain is cut off the master. The version is freed after a tick, too, since threads that still read
 //!    it began before the tick.
@@ -23,13 +23,13 @@
 //!    objects are made and retired while a reader is stuck.
 //! 6. A copy that was unlinked without having been visible, by an abort or by the commit of a transaction that has only
 //!    locked the object: no section will choose it, and other threads access it only in walks. It is freed when all
-//!    walks have ended, together with the other such copies of its transaction. Among them is the leader of an aborted
-//!    write set, to which a walk comes only from a copy of the set. So aborts, too, cost no memory while a reader is
-//!    stuck.
+//!    walks have ended, together with the other such copies of its transaction. Among these copies is the leader of an
+//!    aborted write set. A walk reaches the leader only from a copy of the set. So aborts, too, cost no memory while a
+//!    reader is stuck.
 //!
 //! The collector is inside a section while it works on a log (see [`collect`](Log::collect)): this corresponds to the
-//! paper's reclamation barrier. The code never waits for another thread: locked chains and logs are left for the next
-//! pass.
+//! paper's reclamation barrier. The code in this file never waits for another thread: a chain that another thread has
+//! locked is left for the next pass.
 
 use core::ptr;
 use std::collections::VecDeque;
@@ -68,7 +68,7 @@ enum Attempt {
 
 /// Versions that were unlinked by pruning, or without having been visible, and the walks that may still access them. A
 /// scan that begins after the unlinking finds these walks; until then `walks` is `None`. A thread that collects many
-/// logs may have scanned before it got this one, so it compares the number of its scan with `scans`.
+/// logs may have scanned before it got this log, so it compares the number of its scan with `scans`.
 struct Pruned {
     versions: Vec<Version>,
     /// The number of scans that had begun after the last unlinking, or `None` while versions may be added.
@@ -446,8 +446,8 @@ impl Log {
         *self = Self { accounted: self.accounted, ..Self::new() };
     }
 
-    /// Adds versions that were unlinked without having been visible, all those of a transaction. Other threads may be
-    /// accessing them in walks (rule 6), and with two versions, where walks are not announced, in sections. Returns
+    /// Adds all versions of a transaction that were unlinked without having been visible. Other threads may be
+    /// accessing them in walks (rule 6) or, with two versions, where walks are not announced, in sections. Returns
     /// whether the log has enough such versions for a collection.
     pub(super) fn detach(&mut self, horizon: &Horizon, unlinked: &mut Vec<Version>) -> bool {
         self.never_visible += unlinked.len();
@@ -526,7 +526,7 @@ fn announce(list: &VecDeque<Version>, count: usize) {
 /// Frees a version, and the object if the version is the mark of a retired one.
 ///
 /// # Safety
-/// No thread uses the version any more, nor, if it is a mark, the object.
+/// No thread uses the version any more. If the version is a mark, no thread uses the object either.
 unsafe fn free(version: Version, pool: &mut Pool, budget: &Budget) {
     if let Some(free_object) = version.retired {
         // SAFETY: the caller's promise.

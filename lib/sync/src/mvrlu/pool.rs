@@ -21,9 +21,9 @@ const LINE: usize = 64;
 const KEEP_LOWS: usize = 3;
 const KEEP_BESIDE_LONG_LOG: usize = 4 * 1024;
 const KEEP_PART: usize = 64;
-/// The most bytes of blocks that a pool allocates at once, but at most 1/`BATCH_PART` of the cap, or one block. If
-/// blocks were allocated one by one, hundreds of threads without free blocks would contend for the budget's word, and
-/// copies would be placed between masters.
+/// The most bytes of blocks that a pool allocates at once (if this is less: 1/`BATCH_PART` of the cap, but at least one
+/// block). If blocks were allocated one by one, hundreds of threads without free blocks would contend for the budget's
+/// word, and copies would be placed between masters.
 const BATCH: usize = 4096;
 const BATCH_PART: usize = 1024;
 

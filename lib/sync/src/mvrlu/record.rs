@@ -42,9 +42,9 @@ impl Record {
     /// Owner only: begins a section and returns its local time. `last` is a lower bound of the present time: the result
     /// of an earlier call.
     ///
-    /// A collector's scan either sees the first publication, or precedes `barrier`. In the latter case the second read
-    /// of the clock is not below the floor that the collector read before its scan. Release on every store: a thread
-    /// that sees the store also sees the end of all earlier sections.
+    /// A collector's scan either sees the first publication, or precedes `barrier`. If the scan precedes `barrier`, the
+    /// second read of the clock is not below the floor that the collector read before its scan. Release on every store:
+    /// a thread that sees the store also sees the end of all earlier sections.
     #[inline]
     pub(super) fn enter(&self, clock: &Clock, last: u64, barrier: impl FnOnce()) -> u64 {
         // A second read of the hardware clock would cost more than an older bound does.
@@ -70,7 +70,7 @@ impl Record {
     }
 
     /// Owner only: runs a walk of a chain. `barrier` runs before the walk, so that a pruner that unlinks copies sees
-    /// the walk and waits for it before it frees them.
+    /// the walk, and waits for the walk's end before it frees the copies.
     #[inline]
     pub(super) fn walk<R>(&self, barrier: impl FnOnce(), walk: impl FnOnce() -> R) -> R {
         let count = self.published.walk.load(Ordering::Relaxed);

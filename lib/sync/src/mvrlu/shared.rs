@@ -226,10 +226,10 @@ impl Shared {
         }
     }
 
-    /// With two versions: waits for the sections that an object's holder would have to wait for, and writes back the
-    /// holder's deferred commits, unless another thread has the holder's log or the holder has committed again. The
-    /// caller is in no section. It does not have the log while it waits: the holder may be one of the threads that are
-    /// in a section, by another handle, and takes its log for short steps that must not wait.
+    /// With two versions: writes back the deferred commits of an object's holder, after a wait for the sections for
+    /// which the holder would have to wait. Writes nothing back if another thread has the holder's log, or if the
+    /// holder has committed again. The caller is in no section, and does not have the log during the wait: the holder's
+    /// thread may be in a section of another handle, and takes its log for short steps that must not wait.
     pub(super) fn write_back_of_holder(&self, word: u64, pool: &mut Pool) {
         let Some(slot) = owner_of(word).and_then(|owner| self.slots.get(owner)) else { return };
         let Some(deferred_to) = slot.try_log(self.horizon.budget()).map(|log| log.deferred_to()) else { return };

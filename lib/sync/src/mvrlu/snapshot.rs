@@ -4,8 +4,9 @@ use super::handle::Handle;
 use super::version::{Link, Raw, Versioned};
 
 impl Handle {
-    /// Begins a read-only section, which sees all objects of the domain as of this moment. Never waits, is never
-    /// aborted.
+    /// Begins a read-only section, which sees all objects of the domain as of this moment. The call never waits, and
+    /// the section is never aborted. (With the hardware clock, [`Snapshot::get`] may wait for a moment: see
+    /// [`mvrlu`](super).)
     ///
     /// ```
     /// use archipelago::sync::mvrlu::Domain;
@@ -28,8 +29,8 @@ impl Handle {
     }
 }
 
-/// All objects of a domain as they were when the snapshot was taken. References that it returns are valid as long as it
-/// lives.
+/// All objects of a domain as they were when the snapshot was taken. References that the snapshot returns are valid as
+/// long as it lives.
 ///
 /// A long-lived snapshot keeps one version of each object that is changed meanwhile, and no more. A forgotten snapshot
 /// (`mem::forget`) keeps these versions until the handle is used again or dropped.

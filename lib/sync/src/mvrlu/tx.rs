@@ -42,7 +42,8 @@ impl<'h> Tx<'h> {
         Self { handle, local, leader: ptr::null(), reads, is_full: false, committed: false }
     }
 
-    /// Returns the object as this transaction sees it: with its own changes, and otherwise as of its snapshot.
+    /// Returns the object as this transaction sees it: with the transaction's own changes, and otherwise as of its
+    /// snapshot. An object that this transaction has retired is returned as of the snapshot.
     ///
     /// # Panics
     /// If the link belongs to another domain.
@@ -98,8 +99,8 @@ impl<'h> Tx<'h> {
         self.local
     }
 
-    /// Locks the object and returns a copy of it to change, which the commit makes the object's newest version.
-    /// Locking again returns the same copy. Never waits.
+    /// Locks the object and returns a copy of it to change, which the commit makes the object's newest version. Locking
+    /// again returns the same copy. Does not wait for the other transaction if the object is locked.
     ///
     /// # Errors
     /// [`Abort::Conflict`] if another transaction holds the object or has changed it since the snapshot;
@@ -204,10 +205,10 @@ impl<'h> Tx<'h> {
     /// If the link belongs to another domain.
     ///
     /// # Safety
-    /// After the commit, sections that begin later find no link to the object, and do not use a link that was kept from
-    /// before. Neither do sections that began before the commit of the transaction that made the object by
-    /// [`alloc`](Self::alloc), or before the call of [`Domain::alloc`](super::Domain::alloc) that made it. The object
-    /// was not retired before.
+    /// Two kinds of sections find no link to the object, and do not use a kept link: sections that begin after the
+    /// commit, and sections that began before the object was made. (An object is made by the commit of the transaction
+    /// that called [`alloc`](Self::alloc), or by the call of [`Domain::alloc`](super::Domain::alloc).) The object was
+    /// not retired before.
     ///
     /// ```
     /// use archipelago::sync::mvrlu::{Domain, Link};

@@ -5,14 +5,14 @@ use super::handle::Handle;
 use super::patience::Patience;
 use super::tx::Tx;
 
-/// How many attempts of a transaction that find the domain's memory full are followed by a collection and another
-/// attempt. The next such attempt fails.
+/// After an attempt that finds the domain's memory full, the transaction collects and tries again, this many times. The
+/// next such attempt fails.
 const FULL_ATTEMPTS: usize = 8;
 
 impl Handle {
     /// Runs `body` as a transaction until it commits, with pauses between the attempts. Returns the body's result.
-    /// Other writers can cause retries, readers cannot. Snapshot isolation; see
-    /// [`update_serializable`](Self::update_serializable).
+    /// Other writers can cause retries. Readers cannot, except that long snapshots may fill the domain's memory cap.
+    /// Snapshot isolation; see [`update_serializable`](Self::update_serializable).
     ///
     /// To give up, the body returns `Ok` with a value of its choice before it locks anything.
     ///
@@ -48,8 +48,9 @@ impl Handle {
 
     /// As [`update`](Self::update), and serializable among all transactions that commit this way: an attempt is aborted
     /// if anything that the body read by [`Tx::get`] was changed before the commit. Objects that are read by
-    /// [`Tx::snapshot`] are not validated. If readers undo three validations of a commit by reading what it writes, it
-    /// locks the objects that the body read, as [`Tx::lock_const`] does, so readers cannot delay it further.
+    /// [`Tx::snapshot`] are not validated. Readers can undo a validation, by reading what the commit writes. After
+    /// three such validations, the commit locks the objects that the body read, as [`Tx::lock_const`] does, so readers
+    /// cannot delay it further.
     ///
     /// # Errors
     /// As [`update`](Self::update).

@@ -2,17 +2,18 @@
 //!
 //! A *master* is a box: one word, its head, then the value. A *copy* is a block of the [pool](super::pool): a header of
 //! 32 bytes, then the payload. The chain leads from the master's `newest` through `older` to older and older copies.
-//! After the last copy comes the master's own value. A chain, or the `newest` of a master without one, ends in a word
-//! that is not a pointer. This word contains the object's [`birth`]: no section with an earlier time sees the object,
+//! After the last copy comes the master's own value. A chain ends in a word that is not a pointer; in a master without
+//! copies, `newest` is this word. It contains the object's [`birth`]: no section with an earlier time sees the object,
 //! or looks for a version before the master's.
 //!
 //! There is no lock word: linking a copy that has no stamp yet locks an object, and the copy's `superseded` names the
-//! holder. So a reader loads one word of an object, which is odd unless it has copies, and a writer makes one exchange.
+//! holder. So a reader loads one word of an object, which is odd if the object has no copies, and a writer makes one
+//! exchange.
 //!
 //! | word | of | changes from | written by |
 //! |---|---|---|---|
 //! | `newest` | master | an [`end`] or a copy to a newer copy, held | the thread that locks |
-//! | | | a held copy to the one below | its holder, aborting |
+//! | | | a held copy to the one below | its holder, at an abort, or at a commit if the copy only locks |
 //! | | | a copy to an [`end`] | the collector |
 //! | `stamp` | copy | [`UNSET`] ([`LINKING`], [`LINKED`], [`CHECKING`], [`ABORTED`] in the first of a write set) to a time | the committer, helpers |
 //! | `superseded` | copy | a [lock word](lock_word) to [`NEVER`], or to [`GONE`] for ever | its holder |
@@ -142,7 +143,7 @@ pub(super) struct Master<T> {
 #[repr(C)]
 pub(super) struct Copied {
     pub(super) stamp: AtomicU64,
-    /// The copy whose stamp counts until this copy's own is set. Null in a leader, and in a copy that only locks,
+    /// The copy whose stamp counts until this copy's own stamp is set. Null in a leader, and in a copy that only locks,
     /// which counts as a leader that never gets a stamp. Written before the copy is linked.
     pub(super) leader: *const Copied,
     pub(super) older: AtomicPtr<Copied>,

@@ -32,7 +32,7 @@ pub(super) enum Fate {
 pub(super) enum Found {
     /// The object is at this index of the write set.
     Own(usize),
-    /// The object is free: a copy may be linked above this one, or as the first.
+    /// The object is free: a copy may be linked above this copy (or, if this is an end word, as the first copy).
     Free(*mut Copied),
 }
 

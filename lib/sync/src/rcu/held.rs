@@ -3,7 +3,7 @@
 //! *Holders* use a value that was read in the section, and the section lasts as long as there is a holder. In addition
 //! a *keeper* may keep the value, and the record in which the section is published, while there is no holder. So the
 //! section can continue cheaply. While there is no holder, objects to which the value leads may be reclaimed. The epoch
-//! says whether they may have been:
+//! tells whether these objects may have been reclaimed:
 //!
 //! *A section that was published at epoch r, ended, and is published again, continues if the epoch is still r after the
 //! barrier.* Let X be an object that was seen in the section. By (2) of the parent module's proof, X was sealed with an
@@ -13,11 +13,11 @@
 //! epoch does not become r+2 before this section ends: X is not reclaimed.
 //!
 //! # One word
-//! One atomic word counts the holders, so that making and dropping a holder costs two atomic operations, as for a clone
-//! of an `Arc`, which a holder replaces. The record is inside the section exactly while there are holders, except while
-//! the first holder enters and while the last one leaves. During both, [`BUSY`] excludes all other threads from the
-//! word. The record's owner is the thread that set `BUSY`, or the only thread that has a holder or the keeper.
-//! Orderings, each named at its place:
+//! One atomic word counts the holders. So a holder costs two atomic operations, one to make it and one to drop it, like
+//! a clone of an `Arc`. The record is inside the section exactly while there are holders, except while the first holder
+//! enters and while the last one leaves. In both cases, [`BUSY`] excludes all other threads from the word. The record's
+//! owner is the thread that set `BUSY`, or the only thread that has a holder or the keeper. Orderings, each named at
+//! its place:
 //!
 //! - *In.* The first holder's store of the word (Release) follows its publication and barrier, or its leave if the
 //!   section cannot continue. Later holders are made by holders, or by the keeper with an Acquire of the word. So their
@@ -43,8 +43,8 @@ use crate::backoff::Backoff;
 const BUSY: usize = 1;
 /// The keeper exists.
 const KEPT: usize = 2;
-/// No holder exists, and none will be made, since the section could not continue. The record has got a later epoch
-/// meanwhile, which does not protect the value.
+/// No holder exists, and none will be made, since the section could not continue. The record now has a later epoch, at
+/// which it does not protect the value.
 const OVER: usize = 4;
 /// A holder.
 const ONE: usize = 8;
@@ -132,7 +132,8 @@ impl<'d, T> Held<'d, T> {
             // While a holder exists, no other thread sets `BUSY`.
             debug_assert!(seen >= ONE && seen & BUSY == 0);
             if seen == ONE {
-                // No other thread has a holder or the keeper. Acquire (above): all that they did happens before.
+                // No other thread has a holder or the keeper. Acquire (above): all that former holders did happens
+                // before.
                 section.leave();
                 // SAFETY: the pointer is from a box, and no other pointer to the box is used any more.
                 return drop(unsafe { Box::from_raw(inner.as_ptr()) });

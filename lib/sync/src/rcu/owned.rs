@@ -1,10 +1,10 @@
 //! A critical section that belongs to no thread.
 //!
 //! An ordinary [`Guard`](super::Guard) writes the record of its thread's slot, so it must end in the thread in which it
-//! began. An owned guard has claimed a record of its own. One thread at a time has the guard, so one thread at a time
-//! writes the record, and sending the guard orders their writes. The parent module's proof has a reader R that
-//! publishes and then reads. Another thread that reads has received the guard, or a reference to it, after the
-//! publication and its barrier. So its reads follow B_R in the happens-before order, as R's own reads do.
+//! began. An owned guard has claimed a record of its own. One thread at a time owns the guard, so one thread at a time
+//! writes the record, and sending the guard orders the writes of successive owners. The parent module's proof has a
+//! reader R that publishes and then reads. Another thread that reads has received the guard, or a reference to it,
+//! after the publication and its barrier. So its reads follow B_R in the happens-before order, as R's own reads do.
 //!
 //! A [`Held`](super::Held) is a value that was read in a section which can pause and continue.
 
@@ -72,7 +72,7 @@ pub(super) struct Section<'d> {
 }
 
 impl<'d> Section<'d> {
-    /// Begins a new section, and returns its guard. The section is not entered before.
+    /// Begins a new section, and returns its guard. Before the call, the record is inside no section.
     pub(super) fn into_guard(self) -> OwnedGuard<'d> {
         self.enter();
         OwnedGuard { section: self }

@@ -1,12 +1,12 @@
-//! The `qsbr` flavour of reading: always inside a critical section, except at points that the thread announces.
+//! Reading by quiescent states: always inside a critical section, except at points that the thread announces.
 //!
 //! This is quiescent-state-based reclamation, as liburcu's `qsbr`. It works on the same domains as ordinary guards: a
 //! quiescent reader is one long guard that the thread renews explicitly. If the epoch has not changed, a renewal is one
 //! load, since no thread waits for it. Otherwise it is one store of the new epoch r (Release: an advance that sees the
 //! store also sees that the earlier reads have ended). The store needs no barrier. Until other threads see it, the
 //! reader appears active at an older epoch. No advance from an older epoch can succeed any more, since the epoch was
-//! already r when the reader loaded it. So where the parent module's proof says that an advance from e+2 has seen the
-//! publication of r <= e+1 or something newer, either this holds here too, or the advance failed.
+//! already r when the reader loaded it. The parent module's proof uses that an advance from e+2 has seen the
+//! publication of r <= e+1, or something newer. Here, either the advance has seen this, or the advance fails.
 //!
 //! The borrow checker ensures that no reference survives a quiescent state: references borrow the reader,
 //! and [`quiescent`](QuiescentReader::quiescent) borrows it exclusively.
@@ -33,8 +33,8 @@ pub struct QuiescentReader<'d> {
     guard: Guard<'d>,
     /// The entry that the guard published, or an older one.
     published: Entry,
-    /// Returned after the guard has ended (by the order of fields). Only this reader uses the record: a guard of the
-    /// thread's other record must neither prevent a renewal nor be ended by it.
+    /// Returned after the guard has ended (by the order of fields). Only this reader uses the record. Otherwise another
+    /// guard of the thread would prevent a renewal, or be ended by a renewal.
     _claim: Claim<'d>,
 }
 
@@ -60,8 +60,8 @@ impl<'d> QuiescentReader<'d> {
         &self.guard
     }
 
-    /// Announces that this thread holds no reference into the structure. Call it often (between operations): until the
-    /// next call nothing is reclaimed in the domain.
+    /// Announces that this thread holds no reference into the structure. Call it often (between operations): nothing
+    /// that is retired from now on is reclaimed before the next call.
     ///
     /// ```
     /// use archipelago::sync::rcu::Domain;

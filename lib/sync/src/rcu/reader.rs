@@ -26,11 +26,11 @@ impl<'d> Reader<'d> {
     }
 
     /// Begins a critical section: no object that is retired from now on is reclaimed while the guard lives. Guards
-    /// nest; inner ones protect as the outermost does. Never waits. Beginning and ending a section take about a
+    /// nest; inner guards protect as the outermost does. Never waits. Beginning and ending a section take about a
     /// nanosecond together ([`Flavour::Membarrier`]).
     ///
-    /// All guards of one thread in one domain form one critical section, which lasts as long as any of them lives.
-    /// So if a thread's guards always overlap, nothing is ever reclaimed.
+    /// All guards of one thread in one domain form one critical section, which lasts as long as any of them lives. So
+    /// if a thread's guards overlap without end, nothing that is retired meanwhile is reclaimed.
     ///
     /// [`Flavour::Membarrier`]: super::Flavour::Membarrier
     ///
@@ -49,9 +49,8 @@ impl<'d> Reader<'d> {
         if self.is_mine() { Guard::begin(self.domain, self.record) } else { Self::enter_late(self.domain) }
     }
 
-    /// Returns whether the calling thread still has the slot that it had when it made this reader. Code that runs very
-    /// late in a thread's end may find that the thread has returned its slot; then another thread may own the slot's
-    /// state.
+    /// Returns whether the calling thread has the slot of this reader's record. Code that runs very late in a thread's
+    /// end may find that the thread has returned this slot; then another thread may own the slot's state.
     ///
     /// ```
     /// use archipelago::sync::rcu::Domain;
@@ -86,8 +85,8 @@ impl<'d> Reader<'d> {
     }
 }
 
-/// A critical section of one thread on one [`Domain`]: objects that were reachable since it began are not reclaimed
-/// before it ends.
+/// A critical section of one thread on one [`Domain`]: objects that were reachable when the section began, or later,
+/// are not reclaimed before it ends.
 ///
 /// A forgotten guard (`mem::forget`) stops the domain's reclamation forever, and does no other harm.
 /// [`Stats`](super::Stats) show it. The same holds for a guard that is dropped after its thread has returned its slot.
@@ -128,8 +127,8 @@ impl<'d> Guard<'d> {
     }
 
     /// Runs `work`. Until it returns, retiring in this thread runs no reclaim functions of this domain; retired objects
-    /// wait until later. This is for code that retires while it holds locks which a reclaim function (perhaps the
-    /// destructor of a user's value) might take, or which its panic would poison.
+    /// wait until later. This is for code that retires while it holds locks. A reclaim function (perhaps the destructor
+    /// of a user's value) might take such a lock, or its panic might poison the lock.
     ///
     /// ```
     /// use archipelago::sync::rcu::Domain;
@@ -151,9 +150,10 @@ impl<'d> Guard<'d> {
         work()
     }
 
-    /// Retires `object`: `reclaim(object, context)` runs once, in any thread, after every guard that may have seen
-    /// the object has ended, at the latest when the domain is dropped. Allocates only while bags grow to their size.
-    /// Whenever a bag is full, the call reclaims ripe objects of this thread, with no lock held.
+    /// Retires `object`: `reclaim(object, context)` runs once, in any thread, after every guard that may have seen the
+    /// object has ended, at the latest when the domain is dropped. Allocates only while bags grow to their size. If the
+    /// call fills a bag, it reclaims ripe objects of this thread, and from time to time those of idle threads, with no
+    /// lock of the domain held.
     ///
     /// # Panics
     /// With the panic of a reclaim function. The other functions of its batch have run by then.

@@ -50,8 +50,8 @@ impl Entry {
 /// Stands for a slot's index in a record that is owned by claim. No thread has a slot of this index.
 const CLAIMED: usize = usize::MAX - 1;
 
-/// One record. Only its owner writes `state`, `spilled` and `reclaiming`: the thread that has the slot it was made for,
-/// or the holder of the claim.
+/// One record. Only its owner writes `state`, `spilled` and `reclaiming`. The owner is the thread that has the slot for
+/// which the record was made, or the holder of the claim.
 pub(super) struct Record {
     /// The slot whose thread owns it, or [`CLAIMED`].
     slot: usize,
@@ -126,9 +126,9 @@ impl Record {
         self.owner.store(token(), Ordering::Relaxed);
     }
 
-    /// Returns whether the calling thread may write the record. It may if the record is owned by claim (claims do not
-    /// leave their thread), or belongs to the thread's slot. Code that runs so late in a thread's end that the thread
-    /// has returned its slot may not.
+    /// Returns whether the calling thread may write the record. It may if the record is owned by claim (only the
+    /// claim's holder calls this), or belongs to the thread's slot. Code that runs after its thread has returned the
+    /// slot may not.
     #[inline(always)]
     pub(super) fn is_mine(&self) -> bool {
         thread::has_slot(self.slot) || self.is_claimed()

@@ -27,7 +27,7 @@ struct Node {
 /// An unclaimed node.
 struct Free(NonNull<Node>);
 
-// SAFETY: a pointer to a node, which is `Sync` but for `older`, which is not written once it is shared.
+// SAFETY: a pointer to a node. A node is `Sync` except for `older`, which is not written after the node is shared.
 unsafe impl Send for Free {}
 
 pub(super) struct Records {

@@ -21,13 +21,13 @@
 //!
 //! **The end.** The thread has a reference to the structure's owner only during a look, under a lock. Before the owner
 //! is dropped, [`Domain::stop_tending`] ends the looks and waits for one that is running. The process's thread itself
-//! may drop the owner, when it reclaims an object that owns the structure. Then it does not wait: the look
-//! continues, and the domain is dropped at its end.
+//! may drop the owner, when it reclaims an object that owns the structure. In this case `stop_tending` does not wait:
+//! the look continues, and the domain is dropped at the look's end.
 //!
 //! **After `fork`** the child has no such thread. The child starts a thread of its own when it needs one, for domains
-//! that had no garbage at the fork, and does not wait for looks of its parent. No fork happens during a look
-//! ([`outside_forks`]). Otherwise a bag's lock that the thread held would be held in the child forever, and objects
-//! that it had taken from a bag would be lost there.
+//! that had no garbage at the fork, and does not wait for looks of its parent. A fork waits for the end of a look, for
+//! at most a second ([`outside_forks`]). Otherwise a bag's lock that the thread held would be held in the child
+//! forever, and objects that it had taken from a bag would be lost there.
 
 use archipelago_platform::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
 use archipelago_platform::fork::outside_forks;

@@ -1,11 +1,11 @@
 //! Yielding by threads that retire, if threads outnumber processors.
 //!
-//! A thread that is preempted inside a critical section stops the epoch until it runs again, and meanwhile all other
-//! threads fill bags with retired objects: megabytes each, with dozens of threads. Most preemptions hit a thread inside
-//! a section. So a thread that has filled a bag yields its processor voluntarily *between* its sections, and most time
-//! slices end there. A thread with many bags that are not *ripe* (cannot be reclaimed yet) also sleeps there for a
-//! while, so that the preempted thread runs sooner. It sleeps for 10 ms at most, and once for each epoch, since the
-//! epoch may also wait for a long reader.
+//! A thread that is preempted inside a critical section stops the epoch until it runs again. Meanwhile all other
+//! threads fill bags with retired objects. With dozens of threads, these are megabytes for each thread. Most
+//! preemptions hit a thread inside a section. So a thread that has filled a bag yields its processor voluntarily
+//! *between* its sections, and most time slices end there. A thread with many bags that are not *ripe* (cannot be
+//! reclaimed yet) also sleeps there for a while, so that the preempted thread runs sooner. For each epoch it sleeps for
+//! about 10 ms at most in all, since the epoch may also wait for a long reader.
 //!
 //! This happens only if more threads than processors have used the domain at the same time, and only where the
 //! structure says that a thread is between its sections ([`Reader::give_way`]).
@@ -29,7 +29,7 @@ const LONGEST: Duration = Duration::from_millis(1);
 const IN_ALL: Duration = Duration::from_millis(10);
 
 impl Reader<'_> {
-    /// Structures whose operations retire call it before such an operation, outside any guard. If threads outnumber
+    /// A structure calls this function before an operation that may retire, outside any guard. If threads outnumber
     /// processors, the call sometimes yields the processor, and waits for a short, bounded time while much of this
     /// thread's garbage waits for a preempted thread. Otherwise it costs a load and a branch.
     ///

@@ -13,8 +13,8 @@ const STEPS: u32 = if cfg!(loom) { 1 } else { 6 };
 /// is not registered at any byte. Hand-over needs registered threads, so `lock` spins from time to time.
 const AFTER_YIELD: u32 = if cfg!(loom) { 0 } else { 3 };
 
-/// The rest of the time that an attempt may wait, for all its objects together. It counts turns of a spin loop; the
-/// processor is never yielded.
+/// The number of steps that an attempt has waited, for all its objects together. A step spins; the processor is never
+/// yielded.
 pub(super) struct Patience(u32);
 
 impl Patience {

@@ -8,9 +8,9 @@ use super::pool::{Apart, Pool};
 use super::words::Queue;
 use super::{Locks, Padding};
 
-/// Every object has a lock of its own. 12 bytes are stored in each object. With padding, a lock has a pair of cache
-/// lines for each node and one pair for the global word, in a pool that grows with the number of objects that exist at
-/// one time.
+/// Every object has a lock of its own. 12 bytes are stored in each object. With padding, or with more than seven nodes,
+/// a lock has a pair of cache lines for each node and one pair for the global word, in a pool. The pool grows with the
+/// number of objects that exist at one time.
 #[derive(Debug)]
 pub struct Embedded {
     nodes: usize,

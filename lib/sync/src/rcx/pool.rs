@@ -8,8 +8,9 @@
 //! lock that is still in the cache.
 //!
 //! # Invariants
-//! - A number below `made` is in exactly one free list, or belongs to one object that has not given it back (or that
-//!   was dropped without giving it back).
+//! - A number below `made` is in at most one free list, or belongs to one object that has not given it back (or that
+//!   was dropped without giving it back). This requires that each object gives its lock back at most once, and to its
+//!   own pool.
 //! - An allocated chunk is not moved or freed before the pool is dropped.
 
 use core::mem;
@@ -38,7 +39,7 @@ const BATCH: u32 = if cfg!(loom) { 1 } else { 16 };
 /// worst consequence is that two objects share a lock.
 const TAKEN: u32 = u32::MAX;
 
-/// The largest number of free lists. Threads that share a list may run on different NUMA nodes.
+/// The largest number of free lists. With more processors than lists, threads of different NUMA nodes share lists.
 const LISTS: usize = if cfg!(loom) { 1 } else { 1024 };
 
 static IDENTITIES: Identities = Identities::new();
@@ -319,7 +320,7 @@ mod tests {
         assert!(taken.len() == BATCH as usize && taken.iter().all(|number| made.contains(number)));
     }
 
-    /// Threads of different NUMA nodes share no list.
+    /// If there are as many lists as threads, threads of different NUMA nodes share no list.
     #[test]
     #[cfg(archipelago_sim)]
     fn lists_are_of_one_node_each() {

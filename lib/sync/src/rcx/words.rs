@@ -16,9 +16,9 @@
 //! or the other thread sees the mark.
 //!
 //! The thread that sees the other's step takes the word back, unless the byte is taken. If the byte is taken, its new
-//! holder either holds the object in the end, or gives up the word together with the byte ([`Set::give_up`]). Taking
-//! the word back is one case of the latter. A thread that stays registered waits for this byte and for no other. The
-//! byte is free, so the thread continues.
+//! holder either holds the object in the end, or gives up the word together with the byte ([`Set::give_up`], which also
+//! takes words back). A thread that stays registered waits for this byte and for no other. The byte is free, so the
+//! thread continues.
 
 use archipelago_platform::atomic::{AtomicU32, Ordering, fence};
 

@@ -1,4 +1,5 @@
-//! Regions with their pages locked: all changes without RTM, and with RTM those whose transactions did not commit.
+//! Regions with their pages locked: without RTM all changes except exchanges of a word, and with RTM the changes and
+//! walks whose transactions did not commit.
 
 use core::ptr;
 
@@ -21,7 +22,8 @@ use crate::version_lock::{Look, Version, VersionLock};
 /// outside the scope that the body writes are known to no other thread.
 struct Locked<S: Scope> {
     scope: S,
-    /// Whether each page gets a new version when it is unlocked. Otherwise it gets one only if the body asks for it.
+    /// Whether each page gets a new version when it is unlocked. Otherwise a page gets a new version only if the body
+    /// asks for it, or fails after it wrote.
     tells: bool,
     undo: Undo,
     done: bool,
@@ -79,8 +81,8 @@ impl<S: Scope> Drop for Locked<S> {
 }
 
 impl<S: Scope> Locked<S> {
-    /// Undoes the body's writes. Returns whether it had any: optimistic walks may have seen them, so they count as a
-    /// change.
+    /// Undoes the body's writes. Returns whether the body had written: optimistic walks may have seen the writes, so
+    /// the pages need new versions.
     #[cold]
     fn undo(&mut self) -> bool {
         self.scope.each_held(VersionLock::keep_held);
@@ -141,7 +143,7 @@ impl<'g> Walk<'g> for Holding<'g> {
 
     fn stay(&mut self) -> Result<(), Again> {
         let (lock, version) = self.at.expect("a page was entered");
-        // Waits, with no lock held, also until no thread shares the page's lock.
+        // Waits, while it holds no other lock, also until no thread shares the page's lock.
         while !self.holds {
             self.holds = self.quiet.suspended(|| lock.try_lock_at(version));
             if !self.holds && self.quiet.suspended(|| lock.read_unlocked()) != Some(version) {

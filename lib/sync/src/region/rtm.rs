@@ -1,8 +1,8 @@
 //! Regions as transactions: see the argument in the parent module.
 //!
-//! An abort because a lock was held does not count against the budget of attempts: the thread waits until the lock is
-//! free. Otherwise one thread that has fallen back to locks would make others fall back, too. After [`PATIENCE`] such
-//! waits the thread itself falls back to locks.
+//! An abort because a lock was held does not count against the budget of attempts: a change waits until its pages'
+//! locks are free, a walk pauses. Otherwise one thread that has fallen back to locks would make others fall back, too.
+//! After [`PATIENCE`] such waits the thread itself falls back to locks.
 
 use archipelago_platform::atomic::Ordering;
 use archipelago_platform::htm::{Abort, HELD, Htm, Inside, Retry, Site, quiet};
@@ -141,7 +141,7 @@ fn traverse_again<'g, T: Traverse<'g>>(htm: Htm, body: T, mut why: Abort) -> Res
                 WALKS.note_abort(why);
                 false
             }
-            // The aborted transaction cannot say which lock it was.
+            // The aborted transaction cannot say which lock was held.
             Some(_) if waits < PATIENCE => {
                 WALKS.note_abort(why);
                 waits += 1;

@@ -28,7 +28,7 @@ pub(super) trait Scope: Copy {
     /// If a page is retired or has another version.
     fn wait_free(self) -> Result<(), Stale>;
 
-    /// Locks all pages, or none. Does not wait.
+    /// Locks all pages, or none. Waits for no holder of a lock, but for threads that share a lock.
     ///
     /// # Errors
     /// As [`wait_free`](Self::wait_free).
@@ -88,7 +88,7 @@ impl<P: Page> Scope for At<'_, P> {
 
     #[inline(always)]
     fn is_free(self) -> bool {
-        // A thread that locks waits until no thread shares the lock; a transaction requires that no thread does.
+        // A thread that locks waits until no thread shares the lock; a transaction requires that no thread shares it.
         self.lock.is_at(self.version) && !self.lock.is_shared()
     }
 

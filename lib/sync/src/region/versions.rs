@@ -25,8 +25,8 @@ impl<'g> Optimistic<'g> {
     #[inline]
     fn go<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
         // A walk that waited here would repeatedly read the cache line of the lock, which the holder writes. After the
-        // wait it would mostly have to be repeated anyway, since a split also changes the pages that lead to the split
-        // page.
+        // wait, the walk would mostly have to be repeated anyway, since a split also changes the pages that lead to the
+        // split page.
         let version = page.lock().read().ok_or(Again)?;
         // Validates the page from which the walk comes, if any. This proves that `page` was linked when its version was
         // read.

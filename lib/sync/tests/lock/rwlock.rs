@@ -232,8 +232,8 @@ pub fn in_last_destructors<R: RawRwLock + Send + Sync + 'static>() {
 }
 
 /// A reader that moves to another node while it holds the lock departs from the node at which it arrived. It does so
-/// even if it took more locks after the move and releases those last. The test has an effect only on machines of
-/// several nodes, including synthetic ones.
+/// even if it took other locks after the move and releases these other locks last. The test has an effect only on
+/// machines of several nodes, including synthetic ones.
 pub fn leaves_where_it_entered<R: RawRwLock + Send + Sync>() {
     let topology = Topology::current();
     let nodes = topology.nodes();

@@ -221,7 +221,8 @@ fn synchronize_waits_for_a_guard_that_was_sent_away() {
     });
 }
 
-/// An owned guard counts as its last thread's, and not as that of a later thread, which may have the same memory.
+/// An owned guard counts as a guard of the thread that last began or renewed it, and not of a later thread, even if
+/// this one has the same memory.
 #[test]
 fn owned_guards_of_ended_threads_are_nobodys() {
     let domain = &Domain::new();
