@@ -322,13 +322,13 @@ impl Stream {
         self.last = id;
     }
 
-    /// Returns a stream of the nodes of a file, each with the identifier of its master (the entry for which the node
+    /// Returns a stream of the nodes of a file, each with its master (the identifier of the entry for which the node
     /// was made). The stream's `last` is the identifier of its last live entry. The nodes must be in the order of the
     /// masters. Returns `None` if a node is malformed, if the nodes are out of order, or if their live entries overlap.
     ///
     /// Redis, and versions of this program before the end of November 2026, append an entry to the last node even if
-    /// the entry's identifier is smaller than the master's. Such a node gets the identifier of its first live entry as
-    /// master.
+    /// the entry's identifier is smaller than the master. Such a node gets the identifier of its first live entry as
+    /// its master.
     pub(crate) fn of_nodes<B: AsRef<[u8]>>(saved: impl Iterator<Item = (Id, B)>) -> Option<Self> {
         let (mut nodes, mut before) = (Vec::new(), None);
         for (master, bytes) in saved {
@@ -474,7 +474,7 @@ impl Stream {
         }
     }
 
-    /// Returns the approximate size of the stream in bytes.
+    /// Returns the approximate number of bytes that the stream has allocated, with its groups. O(nodes).
     pub fn bytes(&self) -> usize {
         self.nodes.values().map(|node| node.capacity() + 32).sum::<usize>() + self.grouped
     }
