@@ -117,7 +117,7 @@ fn power_may_fail_at_every_call_of_a_stop() {
         }
         told
     };
-    // The limit is as short as lets this machine begin.
+    // The limit is doubled until a script on this machine makes a change before it is stopped.
     let mut limit = Duration::from_micros(400);
     let mut whole = Simulated::new();
     while count(&whole, limit) == (0, 0) {

@@ -143,8 +143,8 @@ fn told(client: &mut Client) -> Vec<String> {
     std::iter::from_fn(|| Some(client.answer().unwrap()).filter(|answer| answer != "+PONG")).collect()
 }
 
-/// The invalidations are those of redis-server 7.0.15. A transaction is one command for `CLIENT CACHING`, from `MULTI` on,
-/// and the commands of a transaction may ask for the keys of those after them.
+/// The invalidations are those of redis-server 7.0.15. `CLIENT CACHING` takes a transaction, from `MULTI` on, as one
+/// command. `CLIENT CACHING` within a transaction counts for the commands of the transaction after it.
 #[test]
 fn caching_is_for_one_command_or_transaction() {
     let server = server(2);

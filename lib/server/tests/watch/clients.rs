@@ -9,8 +9,8 @@ fn number(client: &mut Client) -> String {
     client.ask("CLIENT ID")[1..].to_owned()
 }
 
-/// Returns a list of clients once it is as expected, or after many looks. What the list shows of a client is stored at
-/// the end of a round of the client's loop, which may be after the client has its answers.
+/// Asks for the list of clients until it is as expected, or many times, and returns the last list. What the list shows
+/// of a client is stored at the end of a round of the client's loop. The client may have its answers before that.
 fn list_when(client: &mut Client, line: &str, expected: impl Fn(&str) -> bool) -> String {
     for _ in 0..1_000 {
         let list = client.ask(line);

@@ -191,7 +191,7 @@ fn idle_clients_are_ended_and_silent_connections_are_probed() {
     assert!(!idle(&mut own, 10_000));
     own.client(owner).unwrap().monitors = false;
     assert!(idle(&mut own, 10_000));
-    // The same of the loops other than the first, which sleep in between.
+    // The loops other than the first do the same. They sleep in between.
     own.number = 1;
     let client = own.client(owner).unwrap();
     (client.dead, client.last) = (false, now() - 10_000);
