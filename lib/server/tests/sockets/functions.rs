@@ -146,7 +146,7 @@ fn a_function_that_is_replaced_while_it_waits_for_a_thread_is_a_change() {
         server.stop().unwrap();
         match [answers.0.as_str(), answers.1.as_str()] {
             ["changed", "b"] => Ok(()),
-            // This process was kept from its processor until the thread was free again.
+            // This process did not get a processor until the thread was free again.
             ["read", "$-1"] => Err("it was replaced only after it had run".into()),
             _ => panic!("{answers:?}"),
         }
@@ -165,7 +165,7 @@ fn replaced_while_it_waits(server: &Server) -> (String, String) {
     // The only thread for long reads is busy on the last replica. Changes continue.
     let mut called = |clients: usize| loop {
         let list = writer.ask("CLIENT LIST");
-        // A client that has its answer already is at its next request.
+        // A client that already has the answer to `FCALL` has `GET` as its command.
         if list.matches("cmd=fcall").count() + list.matches("cmd=get").count() >= clients {
             break;
         }

@@ -272,7 +272,7 @@ fn a_script_may_ask_what_its_user_may_do() {
     server.stop().unwrap();
 }
 
-/// Lua 5.1's `pcall` puts its own result beside those of the function within the reserve of its stack.
+/// Lua 5.1's `pcall` pushes its own result next to the function's results, and uses the stack's reserve for it.
 #[test]
 fn protected_calls_may_return_much() {
     let server = server(1);

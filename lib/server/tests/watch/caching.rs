@@ -293,8 +293,8 @@ fn with_a_log(name: &str, test: impl FnOnce(Settings)) {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
-/// A change may be carried out after the keys of a transaction were recorded, and before the transaction. The change's
-/// message then precedes the transaction's answer, and the next change is reported all the same.
+/// A change may be carried out between the recording of a transaction's keys and the transaction. The change's message
+/// then precedes the transaction's answer. The next change must be reported, too.
 #[test]
 fn a_transaction_behind_a_change_is_told_of_the_next_one() {
     with_a_log("behind", |settings| {
@@ -315,7 +315,8 @@ fn a_transaction_behind_a_change_is_told_of_the_next_one() {
             while client.answer().unwrap() == "invalidate b" {}
             assert_eq!(writer.answer().unwrap(), "+OK");
             assert_eq!(writer.ask(&format!("SET b {round}y")), "+OK");
-            // The message of one of the two changes. The writer may be answered before the message is sent.
+            // This message belongs to either of the two changes, since the writer may be answered before the first
+            // change's message is sent.
             assert_eq!(client.answer().unwrap(), "invalidate b");
         }
     });

@@ -72,7 +72,7 @@ fn a_client_that_waits_is_let_go_once() {
         assert_eq!(other.ask(&format!("CLIENT UNBLOCK {id}{how}")), ":0");
         assert_eq!(waiting.answer().unwrap(), answer);
     }
-    // The next element goes to other clients.
+    // The client no longer waits, so a new element stays in the list.
     assert_eq!(other.ask("RPUSH list a"), ":1");
     assert_eq!(other.ask("LLEN list"), ":1");
     assert_eq!(waiting.ask("PING"), "+PONG");
@@ -149,8 +149,8 @@ fn clients_are_told_that_they_wait_in_vain() {
     }
 }
 
-/// If one client waits for a list at a key and another for a group's entries of a stream at the same key, the second
-/// client is told that the stream is gone, and the first client waits on.
+/// One client waits for a list, another for a group's entries of a stream, both at the same key. If the stream is
+/// deleted, the second client is told so, and the first client continues to wait.
 #[test]
 fn clients_that_wait_for_other_types_go_on() {
     let server = server(2);
@@ -166,7 +166,8 @@ fn clients_that_wait_for_other_types_go_on() {
     assert_eq!(list.answer().unwrap(), "k a");
 }
 
-/// A client that has got nothing is looked at again if a command that was served after it has filled one of its keys.
+/// If a client has got nothing, and a command that is served after it fills one of its keys, the server looks at the
+/// client again.
 #[test]
 fn one_waiting_client_fills_the_key_of_another() {
     let server = server(2);
