@@ -8,9 +8,9 @@
 //! - The same operations in the same order make equal databases. Nothing in this module depends on addresses, on a
 //!   hasher's random keys or on the time of day.
 //! - A list, hash, set or sorted set that is a key's value is never empty.
-//! - A field of a hash is *due* when its expiry time has come. An expired key or a due field stays in memory until a
-//!   write looks the key up (and removes the key, or some of the due fields), or until [`Write::Expire`] removes it. No
-//!   command's function sees an expired key or a due field.
+//! - A field of a hash is *due* when its expiry time has come. An expired key or a due field stays in memory until
+//!   [`Write::Expire`] removes it, or until a write looks the key up. The write removes the key, or some of the due
+//!   fields. No command's function sees an expired key or a due field.
 
 pub mod dated;
 mod effects;
