@@ -1,6 +1,6 @@
-//! Compares the journal with plain files: group commit with one `write` and one `fdatasync` per record, and appends
-//! without syncs with unsynced writes of 64 KiB. Prints ratios of medians. The rounds of the candidates alternate in
-//! one process.
+//! Compares the journal with plain files. A group commit is compared with one `write` and one `fdatasync` per record.
+//! Appends without syncs are compared with writes of 64 KiB without syncs. Prints medians and their ratios. The rounds
+//! of the two candidates alternate in one process.
 //!
 //! `cargo run --release -p archipelago-journal --example throughput -- DIRECTORY [SECONDS [ROUNDS]]`
 

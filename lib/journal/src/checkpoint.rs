@@ -108,11 +108,15 @@ pub(crate) fn sync_parent(disk: &dyn Disk, path: &Path) -> Result<(), Error> {
     disk.sync_directory(parent).map_err(Error::io("sync", parent))
 }
 
-/// Replaces a whole file by one record, atomically and durably.
+/// Writes a checkpoint file of one record, atomically and durably. The file replaces an older file of this path.
 ///
 /// # Errors
 ///
 /// The errors of [`CheckpointWriter`]'s methods.
+///
+/// # Panics
+///
+/// If the record has 2 GiB or more.
 pub fn write_checkpoint(disk: Arc<dyn Disk>, path: &Path, record: &[u8]) -> Result<(), Error> {
     let mut writer = CheckpointWriter::create(disk, path)?;
     writer.record(record)?;

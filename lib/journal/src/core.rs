@@ -35,7 +35,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// Returns an error once a write or a sync has failed.
+    /// Returns the error that poisoned the journal, if the journal is poisoned.
     pub(crate) fn sound(&self) -> Result<(), Error> {
         self.poison.get().map_or(Ok(()), |error| Err(error.clone()))
     }
@@ -52,7 +52,8 @@ impl Core {
     }
 
     /// Waits until the lane's queue has room for a frame, and returns the lane's state. If there is no room, takes a
-    /// turn, or waits for another thread's turn. With `blocks` false, returns an error instead of blocking.
+    /// turn, or waits for another thread's turn. With `blocks` false, returns an error instead of blocking. If the disk
+    /// is full, a journal without background threads takes one turn as an attempt, and any other returns the error.
     pub(crate) fn room<'l>(&self, lane: &'l Lane, frame: usize, blocks: bool) -> Result<MutexGuard<'l, State>, Error> {
         let limit = self.options.queue;
         let (mut state, mut tried) = (lane.lock(), false);
@@ -170,7 +171,8 @@ impl Core {
         }
     }
 
-    /// Writes the pending frames, and with `sync` syncs all written frames. No other thread may have the lane's turn.
+    /// Writes the stuck batch, or if there is none, the pending frames. With `sync`, also syncs all written frames. No
+    /// other thread may have the lane's turn.
     pub(crate) fn turn(&self, lane: &Lane, mut state: MutexGuard<'_, State>, sync: bool) {
         debug_assert!(!state.leading);
         let sync = sync | mem::take(&mut state.owes_sync);
@@ -253,7 +255,8 @@ impl Core {
         output.segment.append(&batch.bytes)
     }
 
-    /// Begins another segment. The previous one is synced first, so that recovery can rely on it.
+    /// Begins another segment. Except with `Never`, the previous segment is synced first, so that recovery can rely on
+    /// it.
     fn follow(&self, lane: &Lane, output: &mut Output, batch: &Batch) -> Result<(), Error> {
         if self.syncs() {
             self.sync_output(lane, output)?;
@@ -355,8 +358,8 @@ impl Core {
         }
     }
 
-    /// Writes all appended records, and makes them durable if the policy syncs. In this case it then writes a last
-    /// mark, which states that they are durable.
+    /// Writes all appended records, and makes them durable if the policy syncs. In this case a last mark follows, which
+    /// states that they are durable; it is left out if no frame was appended since an earlier last mark.
     pub(crate) fn flush(&self) -> Result<(), Error> {
         self.for_lanes(|lane| {
             self.reach_end(lane, self.syncs())?;
@@ -376,8 +379,9 @@ impl Core {
         self.reach(lane, end, synced, true)
     }
 
-    /// Calls `each` for all lanes, whatever it returns: a lane without space does not keep another one from the disk.
-    /// Returns the first error; poison before all others, since it is final.
+    /// Calls `each` for all lanes, even after an error: so a lane without space does not delay the other lanes. If the
+    /// journal is poisoned, returns the error that poisoned it, since this error is final. Otherwise returns the first
+    /// error.
     pub(crate) fn for_lanes(&self, each: impl Fn(&Lane) -> Result<(), Error>) -> Result<(), Error> {
         let outcome = self.lanes.iter().map(each).fold(Ok(()), Result::and);
         self.sound().and(outcome)

@@ -1,4 +1,4 @@
-//! The interface to the file system: every system call of the journal is a method of [`Disk`] or [`DiskFile`].
+//! The interface to the file system: every call to the file system is a method of [`Disk`] or [`DiskFile`].
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;

@@ -18,7 +18,7 @@ pub enum Error {
         /// The contradiction.
         what: String,
     },
-    /// A file's content differs from the written bytes. The journal has changed no file.
+    /// A file's content differs from the written bytes, or a file is missing. The journal has changed no file.
     Damaged {
         /// The file.
         file: PathBuf,
@@ -28,8 +28,9 @@ pub enum Error {
         what: String,
     },
     /// The disk is full. The appended records that are not written yet are kept in memory, in order. New records are
-    /// refused until an attempt to write (by `sync`, `close_epoch`, `wait`, `ask`, or the interval) succeeds. In a journal
-    /// with epochs and without background threads, `wait` makes no attempt.
+    /// refused until an attempt to write succeeds. `append`, `sync`, `close_epoch`, `wait`, `ask` and the interval make
+    /// attempts. In a journal without background threads, `try_append` and `ask` make none, nor does `wait` with
+    /// epochs.
     NoSpace {
         /// The file that cannot grow.
         file: PathBuf,
@@ -51,7 +52,8 @@ pub enum Error {
         /// The most bytes that a record may have.
         limit: usize,
     },
-    /// The queue is full: it has [`Options::queue`](crate::Options::queue) bytes that are not written yet.
+    /// The queue has no room for the record: at most [`Options::queue`](crate::Options::queue) bytes may wait to be
+    /// written.
     Full,
     /// The epoch is closed: no record can be added to it.
     EpochClosed {
@@ -60,8 +62,8 @@ pub enum Error {
         /// The last closed epoch.
         closed: u64,
     },
-    /// A call of the operating system failed, while the journal was opened, or on a file outside the log (a checkpoint,
-    /// for example). No record is lost, and the journal is not poisoned.
+    /// A call of the operating system failed while the journal was opened, or in an operation that writes no records to
+    /// the log (a checkpoint, or a removal of segments). No record is lost, and the journal is not poisoned.
     Io {
         /// The call that failed.
         call: &'static str,
@@ -81,8 +83,8 @@ impl Error {
         }
     }
 
-    /// Returns a function that wraps an error of `call` on `file`. It is for calls after whose failure the state of the
-    /// file is unknown, even if the disk is full.
+    /// Returns a function that wraps an error of `call` on `file`, for calls whose failure leaves the file in an
+    /// unknown state. A full disk is no exception for such calls.
     pub(crate) fn fatal(call: &'static str, file: &Path) -> impl FnOnce(io::Error) -> Self {
         move |cause| Self::Poisoned { call, file: file.to_owned(), cause: Arc::new(cause) }
     }

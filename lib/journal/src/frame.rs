@@ -8,7 +8,8 @@
 //!
 //! *Marks* are frames without a record. A mark contains the place up to which frames were durable when the mark was
 //! written, and the last epoch that is closed before the mark. Marks distinguish damage from a torn tail: a frame
-//! before a durable place cannot have been torn by a crash.
+//! before a durable place cannot have been torn by a crash. The mark at the end of a checkpoint file is an exception:
+//! in place of the epoch, it contains the number of the file's records.
 
 use crate::disk::{DiskFile, read_full};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -99,7 +100,7 @@ pub(crate) fn put_record(to: &mut Vec<u8>, salt: u32, place: u64, epoch: u64, re
     put(to, salt, place, epoch, record.len() as u32, record);
 }
 
-/// Appends a mark. Records after the mark must have higher epochs than `closed`.
+/// Appends a mark. In a journal with epochs, records after the mark must have higher epochs than `closed`.
 pub(crate) fn put_mark(to: &mut Vec<u8>, salt: u32, place: u64, closed: u64, synced: u64) {
     put(to, salt, place, closed, 8 | IS_MARK, &synced.to_le_bytes());
 }
@@ -132,8 +133,8 @@ pub(crate) enum Next<'a> {
     Bad(&'static str),
 }
 
-/// Reads a file's frames one after the other. It uses a window of 256 KiB, or of the length of the longest frame. A
-/// wrong length field cannot make the window longer than the rest of the file.
+/// Reads a file's frames one after the other, through a window of 256 KiB. For a longer frame, the window grows to the
+/// frame's length. A wrong length field cannot make the window longer than the rest of the file.
 pub(crate) struct Frames<'f> {
     file: &'f dyn DiskFile,
     length: u64,
@@ -203,8 +204,8 @@ impl<'f> Frames<'f> {
     }
 
     /// Returns the greatest place that a mark after the offset declares durable, or 0. The method tries every byte as
-    /// the beginning of a mark, since lengths after damage cannot be trusted. O(bytes): marks have one length, so what
-    /// looks like the begin of a long frame is not read.
+    /// the beginning of a mark, since lengths after damage cannot be trusted. O(bytes): all marks have the same length,
+    /// so the method never follows the length of another frame.
     pub(crate) fn durable_behind(mut self) -> io::Result<u64> {
         let mut durable = 0;
         while self.fill(MARK)? {

@@ -48,8 +48,9 @@ impl Journal {
     }
 
     /// Appends a record to a lane, in memory, and returns the record's end. The record is written when a thread waits
-    /// or asks for it, at the policy's next interval, or when 512 KiB or half of the queue (whichever is less) wait to
-    /// be written. Blocks while the queue is full.
+    /// for it, when the queue is full, and at the end of the journal. A background thread also writes it when asked, at
+    /// the policy's interval, and when 512 KiB or half of the queue (whichever is less) wait to be written. Blocks
+    /// while the queue is full.
     ///
     /// `epoch` is stored together with the record. In a journal with epochs the record counts (it is delivered by a
     /// recovery) once this epoch is closed and durable in all lanes. In a journal without epochs the number has no
@@ -81,12 +82,13 @@ impl Journal {
     }
 
     /// Waits until a record has the durability that the policy promises. With `Always` this thread syncs, or waits for
-    /// another thread's sync. With `Every` it waits for the interval's next sync. With `Never` the record must have
-    /// been written: this thread writes it, or waits for another thread's write. In a journal with epochs, it also
-    /// waits until the record's epoch is closed (by another thread's call of [`close_epoch`](Self::close_epoch)) and
-    /// durable in all lanes.
+    /// another thread's sync. With `Every` it waits for the interval's next sync; without background threads, it works
+    /// as with `Always`. With `Never` the record must have been written: this thread writes it, or waits for another
+    /// thread's write. When the call returns, all earlier records of the lane have the same durability.
     ///
-    /// When it returns, all earlier records of the lane have the same durability.
+    /// In a journal with epochs, this thread itself writes nothing. It waits until the record's epoch is closed (by a
+    /// call of [`close_epoch`](Self::close_epoch)) and durable in all lanes. Then all records of this epoch and of
+    /// earlier epochs have the same durability.
     ///
     /// # Errors
     ///
@@ -142,15 +144,16 @@ impl Journal {
     }
 
     /// Returns the last epoch that is closed and has, in all lanes, the durability that the policy promises. The next
-    /// recovery delivers the records of this epoch and of all earlier ones.
+    /// recovery delivers the records of this epoch and of all earlier ones (with `Never`, perhaps not after a power
+    /// failure).
     pub fn durable_epoch(&self) -> u64 {
         locked(&self.core.epochs).iter().copied().min().unwrap_or(0)
     }
 
     /// Closes this epoch and all earlier ones, in all lanes: appends to them are refused from now on. Each lane's
     /// background thread writes the closing mark, and with the policy `Always` also syncs it. Without background
-    /// threads the calling thread does this. The call may block while a queue is full. It may be repeated after an
-    /// error.
+    /// threads, the calling thread writes the marks, and except with `Never` also syncs them. The call may block while
+    /// a queue is full. It may be repeated after an error.
     ///
     /// # Errors
     ///

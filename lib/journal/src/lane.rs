@@ -1,11 +1,12 @@
 //! A lane: a sequence of log files, and the places (positions) up to which records are appended, written and synced.
 //!
 //! Appended frames (records and marks, as they are stored in the files) are collected in `pending`. A *turn* takes all
-//! of them as a batch, writes and perhaps syncs them without the lock, and publishes the reached place. There is one
-//! turn at a time (`leading`). The first thread that needs its frames written takes the turn. Threads that arrive
-//! during the turn wait, and share the next turn. Before it takes its batch, a turn [waits](Lane::gathered) briefly for
-//! the threads that shared the last turn. Waiting threads take the turns themselves, so a single thread does not have
-//! to wait for a background thread. Batches are written in the order of their places. A batch for which there is no
+//! pending frames as a batch, writes and perhaps syncs the batch without the lock, and publishes the reached place.
+//! There is one turn at a time (`leading`). The first thread that needs its frames written takes the turn. Threads that
+//! arrive during the turn wait, and share the next turn. Before a thread takes a turn for its own record, it
+//! [waits](Lane::gathered) briefly for the threads that shared the last turn. Since waiting threads take turns, a
+//! single thread does not have to wait for a background thread. (With the policy `Every`, waiting threads leave the
+//! turns to the background thread.) Batches are written in the order of their places. A batch for which there is no
 //! space is `stuck`, and is written before all later ones.
 
 use crate::frame::{MARK, put_mark, put_record};
@@ -59,7 +60,7 @@ pub(crate) struct Batch {
 pub(crate) struct State {
     /// The place of the next frame.
     pub(crate) end: u64,
-    /// The last closed epoch. Later records have higher epochs.
+    /// The last closed epoch. In a journal with epochs, later records have higher epochs.
     pub(crate) closed: u64,
     highest: u64,
     pending: Vec<u8>,
@@ -131,8 +132,8 @@ impl Lane {
     }
 
     /// Waits before a turn until as many threads have arrived as shared the last turn, but at most for a quarter of the
-    /// last turn's duration, and at most a millisecond. Otherwise the first of the threads that were just woken would
-    /// sync alone, and the others would wait for a second sync.
+    /// last turn's duration, and at most a millisecond. Without this wait, the first of the threads that were just
+    /// woken would sync alone, and the other threads would wait for a second sync.
     pub(crate) fn gathered<'l>(&'l self, mut state: MutexGuard<'l, State>) -> MutexGuard<'l, State> {
         let (start, most) = (Instant::now(), (state.lasted / 4).min(Duration::from_millis(1)));
         while state.arrived < state.expected && !state.leading && start.elapsed() < most {

@@ -1,5 +1,5 @@
-//! Append-only log files with group commit. Acknowledged records survive a crash, whole and in order. Damage is
-//! reported, never skipped.
+//! Append-only log files with group commit. With the default policy, acknowledged records survive a crash, whole and in
+//! order. Damage is reported, never skipped.
 //!
 //! ```
 //! use archipelago_journal::{Journal, Options, Real};
@@ -24,14 +24,16 @@
 //! - A directory has one journal with one to a thousand *lanes*: log files that are written and synced concurrently. A
 //!   lane's records are in the order of its appends.
 //! - [`append`](Journal::append) copies a record into a queue; [`wait`](Journal::wait) returns when the record is
-//!   durable. One of the waiting threads writes and syncs for all of them. An event loop uses [`ask`](Journal::ask),
+//!   durable. One of the waiting threads writes and syncs for all of them (with the policy `Every` and in a journal
+//!   with epochs, a background thread does so). An event loop uses [`ask`](Journal::ask),
 //!   [`is_durable`](Journal::is_durable) and [`Options::observer`] instead.
 //! - With [`Options::epochs`], recovery returns whole epochs: all records of an epoch in all lanes, or none of them.
 //!   The caller [closes](Journal::close_epoch) epochs.
 //! - After a checkpoint ([`CheckpointWriter`]: a file that exists as a whole or not at all),
 //!   [`retire_before`](Journal::retire_before) removes the segments whose records the checkpoint contains.
-//! - Every system call is a method of [`Disk`] or [`DiskFile`]. [`Simulated`] is a disk that fails on request, and
-//!   loses, tears and reorders writes at a power loss. Users of the journal can use it in their tests, too.
+//! - Every call to the file system is a method of [`Disk`] or [`DiskFile`]. [`Simulated`] is a disk that fails on
+//!   request, and loses, tears and reorders writes at a power loss. Users of the journal can use it in their tests,
+//!   too.
 //!
 //! # What survives
 //!
@@ -65,9 +67,10 @@
 //! - The log stores 24 bytes in addition for each record, and 32 bytes for each batch. `append` costs a lock, a copy
 //!   and a checksum: O(length).
 //! - Memory: two buffers of up to [`Options::queue`] bytes per lane, which grow when they are needed.
-//! - One `write` and one `fdatasync` per batch. Per segment, there are three more syncs: of the new file, of its
-//!   directory, and of the previous segment. Files are not preallocated, so each sync also writes the file's length.
-//!   Preallocation would need system calls that `std` does not have, and segments that are full of zeros at first.
+//! - One `write` per batch, and with `Always` one `fdatasync`. Per segment, there are three more syncs: of the new
+//!   file, of its directory, and (except with `Never`) of the previous segment. Files are not preallocated, so each
+//!   sync also writes the file's length. Preallocation would need system calls that `std` does not have, and segments
+//!   that are full of zeros at first.
 //! - Opening needs room for a few KiB: on a full disk it is refused with [`Error::NoSpace`].
 //! - Opening reads everything once. Segments that the next segment's header does not declare durable are read twice.
 //!   The bytes that are not known to be durable are then read once more, and rewritten. With `Never`, these are the

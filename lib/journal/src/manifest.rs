@@ -21,8 +21,8 @@ pub(crate) struct Manifest {
     pub(crate) born: bool,
     /// For each lane, the place at which its first segment begins. Earlier segments are retired.
     pub(crate) first: Vec<u64>,
-    /// Pairs of epochs. The epochs between the two, both excluded, were not durable in every lane when the journal was
-    /// recovered. Their records never count.
+    /// Pairs of epochs. The epochs between the two of a pair, both excluded, were not durable in every lane when the
+    /// journal was recovered. The records of these epochs never count.
     pub(crate) void: Vec<(u64, u64)>,
 }
 

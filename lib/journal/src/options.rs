@@ -33,11 +33,12 @@ pub struct Options {
     /// Default: 8 MiB.
     pub queue: usize,
     /// Whether a background thread per lane writes and syncs records that were requested without a wait. Default: yes.
-    /// Without it, only calls of `wait`, `sync`, `append` (when the queue is full), `close_epoch` and `close` write,
-    /// `Every` syncs as `Always` does, and the caller determines the order of all calls on the disk.
+    /// Without background threads, only calls of `wait` (not with epochs), `sync`, `append` (when the queue or the disk
+    /// is full), `close_epoch` and `close` write. `Every` then syncs as `Always` does, and the caller determines the
+    /// order of all calls on the disk.
     pub background: bool,
-    /// A function that is called after each write or sync of a lane, whether the call has succeeded, has found the disk
-    /// full, or has poisoned the journal. It is for event loops, which then call
+    /// A function that is called after each attempt to write or sync a lane, whether the attempt has succeeded, has
+    /// found the disk full, or has poisoned the journal. The function is for event loops, which then call
     /// [`is_durable`](crate::Journal::is_durable). It must not block; its panics are ignored.
     pub observer: Option<Arc<dyn Fn() + Send + Sync>>,
 }

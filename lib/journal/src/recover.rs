@@ -5,7 +5,8 @@
 //!    declares a segment durable, the segment must be whole; otherwise the journal is damaged. The other segments are
 //!    read. If the frames end before the files do, either a crash tore bytes that were not synced, or durable bytes are
 //!    damaged. It is damage if a later mark or header declares a greater place durable.
-//! 2. *Agree.* With epochs, the records that count are those of the epochs that every lane has closed.
+//! 2. *Agree.* With epochs, the records that count are those of the epochs that every lane has closed, without the
+//!    epochs that an earlier recovery declared void.
 //! 3. *Deliver* the records that count. Segments that the next header declares durable are read only in this step, so
 //!    damage in them is found here.
 //! 4. *Repair.* Bytes after the end are removed. Bytes that are not known to be durable are written again and synced:
@@ -42,7 +43,8 @@ pub struct Record<'a> {
 pub struct Recovery {
     /// The number of records that count.
     pub records: u64,
-    /// The number of whole records of epochs that were not durable in every lane. None of them was acknowledged.
+    /// The number of whole records of epochs that were not durable in every lane. With a policy that syncs, none of
+    /// these records was acknowledged.
     pub discarded: u64,
     /// With epochs: the last epoch whose records count.
     pub epoch: u64,
@@ -92,6 +94,7 @@ struct Scan {
 
 /// The decision on which epochs count.
 struct Verdict {
+    /// The last epoch that every lane has closed.
     epoch: u64,
     void: Vec<((u64, u64), AtomicBool)>,
 }
@@ -101,8 +104,8 @@ impl Verdict {
         self.void.iter().find(|((from, to), _)| (from + 1..*to).contains(&epoch))
     }
 
-    /// Returns the last epoch that is closed after the recovery: the last one that counts, or a later void one, since
-    /// recovery closes void epochs.
+    /// Returns the last epoch whose records count: the last epoch that every lane has closed, or, if this epoch is
+    /// void, the last epoch before the void ones.
     fn last(&self) -> u64 {
         std::iter::successors(Some(self.epoch), |&epoch| Some(self.void(epoch)?.0.0)).last().unwrap_or(0)
     }
@@ -422,7 +425,7 @@ fn rewrite(file: &dyn DiskFile, mut from: u64, to: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Begins a lane's new segment, and removes the segments without records.
+/// Begins a lane's new segment, and removes retired segments and segments without frames.
 fn begin(
     disk: &dyn Disk,
     directory: &Path,

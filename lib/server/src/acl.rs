@@ -41,7 +41,7 @@ pub struct Acl {
 }
 
 impl Default for Acl {
-    /// Returns the user `default`, who needs no password and may do everything.
+    /// Returns the user `default`, which needs no password and may do everything.
     fn default() -> Self {
         Self { users: Mutex::new(first()), generation: AtomicU64::new(1), log: log::Log::default() }
     }

@@ -84,8 +84,8 @@ impl Blocked {
         true
     }
 
-    /// Returns the first client after `ticket` that waits for the key: its ticket, its owner, its call. `streams` is
-    /// whether the client waits for a stream or for another value.
+    /// Returns the first client after `ticket` in a queue of the key: its ticket, its owner, its call. If `streams`,
+    /// the queue is that of the clients that wait for a stream, otherwise that of all others.
     pub fn next(&self, key: &Key, streams: bool, ticket: u64) -> Option<(u64, Owner, &Call)> {
         let (ticket, id) = self.queues.get(key)?[usize::from(streams)].range(ticket + 1..).next()?;
         self.clients.get(id).map(|waiter| (*ticket, waiter.owner, &waiter.call))

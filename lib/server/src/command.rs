@@ -197,7 +197,8 @@ impl Keys {
 /// The function that carries out a command.
 #[derive(Clone, Copy)]
 pub enum Run {
-    /// The command reads the database. It runs on the local replica.
+    /// The command reads the database. It runs on the local replica, unless it is part of an operation of the log (of a
+    /// transaction, for example).
     Read(fn(&View<'_>, &Args) -> Answer),
     /// The command may change the database. It goes through the log and runs on all replicas.
     Write(fn(&mut Change<'_>, &Args) -> Answer),

@@ -8,9 +8,9 @@
 //! - The same operations in the same order make equal databases. Nothing in this module depends on addresses, on a
 //!   hasher's random keys or on the time of day.
 //! - A list, hash, set or sorted set that is a key's value is never empty.
-//! - A field of a hash is *due* when its expiry time has come. An expired key or a due field stays in memory until a
-//!   write looks the key up, or until [`Write::Expire`] removes it. No command's function sees an expired key or a due
-//!   field.
+//! - A field of a hash is *due* when its expiry time has come. An expired key or a due field stays in memory until
+//!   [`Write::Expire`] removes it, or until a write looks the key up. The write removes the key, or some of the due
+//!   fields. No command's function sees an expired key or a due field.
 
 pub mod dated;
 mod effects;
@@ -439,7 +439,7 @@ impl Db {
     }
 
     /// Returns how many expired keys and due fields are still in memory. If more than about a thousand hashes of a
-    /// database have due fields, only the fields of the first of them count. O(log n) if no key has expired and no
+    /// database have due fields, the fields of the other hashes are not counted. O(log n) if no key has expired and no
     /// field is due.
     pub fn expired(&self, now: u64) -> usize {
         self.spaces.iter().map(|space| space.due.count(now) + space.fields_due(now)).sum()
@@ -460,8 +460,8 @@ impl Db {
         all.map(|((_, key), _)| key.clone()).collect()
     }
 
-    /// Returns a digest of everything that operations can see, the order of tables included. Equal databases have equal
-    /// digests.
+    /// Returns a digest of all keys with their values and expiry times, in the order of the tables, of the libraries of
+    /// functions, and of the number of changing operations. Equal databases have equal digests.
     pub fn digest(&self) -> u64 {
         let mut digest = 0_u64;
         let mut add = |bytes: &[u8]| {
@@ -593,7 +593,7 @@ impl Change<'_> {
         }
     }
 
-    /// Returns the entry of a key. Returns `None` if the key is missing or has expired.
+    /// Returns the entry of a key, and records a use of the key. Returns `None` if the key is missing or has expired.
     pub fn find(&mut self, key: &[u8]) -> Option<&mut Entry> {
         self.bury(key);
         let (now, lfu, seed) = (self.now, self.db.lfu, self.random.0);

@@ -4,7 +4,8 @@
 //! stopped remain. So the replicas must agree where the script stops, and a clock can only propose the end: the first
 //! replica on which the time is over fixes the *point* at which all replicas stop the script. Each replica meets the
 //! same points in the same order and numbers them from 1. There is one point every thousand instructions, one at each
-//! call of a command or of a function that may take long, and one every hundred values of the script's result.
+//! call of a command or of a function that may take long, one at a lack of memory, and one every hundred values of the
+//! script's result.
 //!
 //! # Argument
 //! [`State`] is behind a lock, so its steps have one order. A replica calls [`State::pass`] at each point. The replica
@@ -32,8 +33,8 @@ use crate::stops::{CallId, Entry, Recalled, Stops};
 /// The default time limit of a script, in milliseconds.
 pub const LIMIT: u64 = 5_000;
 
-/// The journal of stops records that a script runs after this fraction of the script's limit. For shorter scripts the
-/// sync of such a record would cost too much.
+/// Once a script has run for its limit divided by this number, the journal of stops records that the script runs. For
+/// shorter scripts the sync of such a record would cost too much.
 const SOON: u32 = 50;
 
 /// A script's time limit, shared by all replicas that run the script. See the module's documentation.

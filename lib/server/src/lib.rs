@@ -15,7 +15,7 @@
 //! | [`rdb`] | reads and writes Redis's files and payloads | `db` |
 //! | `script` (feature `lua`) | scripts and functions in Lua; each run is one operation | `db`, `command` |
 //! | [`deadline`], [`stops`] | the point at which all replicas stop a script that runs too long; the journal that keeps these points for a recovery | nothing |
-//! | [`log`], [`snapshot`] | the path of changes to the disk and to the replicas; the snapshots that allow the log to start anew | `db`, `operation` |
+//! | [`log`], [`snapshot`] | the path of changes to the disk and to the replicas; the snapshots, which replace the older part of the log | `db`, `operation` |
 //! | [`server`] | sockets: event loops that hand batches of changes to node replication | all other modules |
 //!
 //! [`db::Db`] knows neither threads nor sockets. An operation contains everything that would differ between two replicas:

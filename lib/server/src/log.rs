@@ -17,9 +17,9 @@
 //! A batch is appended to the log's queue in memory and applied at once. The journal's thread writes and syncs the queue.
 //!
 //! # Scripts
-//! A script that runs too long is stopped by a clock. The script's record is in the log by then. Therefore the point at
-//! which the replicas stop the script is kept in a second journal, and is durable before any replica shows the script's
-//! effects ([`stops`](crate::stops)).
+//! A script that runs too long is stopped by a clock. At this time the log already has the script's record. Therefore
+//! the point at which the replicas stop the script is kept in a second journal, and is durable before any replica shows
+//! the script's effects ([`stops`](crate::stops)).
 //!
 //! # Errors of the disk
 //! A failed sync poisons the journal: the bytes on the disk are unknown from then on, so every later write is refused. While

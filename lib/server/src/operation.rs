@@ -127,8 +127,8 @@ pub enum Write {
     /// Stops watching all keys, and resets the numbers of listeners and the limit of sparse HyperLogLogs. Each start
     /// with a log or a snapshot carries it out, because the clients of the earlier process are no longer connected.
     UnwatchAll,
-    /// Changes the number of listeners to one kind of effects by one. The database counts listeners itself. From this
-    /// operation on it records such effects for all operations of all clients.
+    /// Changes the number of listeners to one kind of effects by one. The database itself counts listeners. While there
+    /// are listeners, it records such effects for all operations of all clients.
     Listen {
         /// One bit of [`wish`].
         what: u8,

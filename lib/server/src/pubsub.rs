@@ -69,7 +69,7 @@ impl Subscriptions {
         self.0[kind as usize].iter().map(Vec::as_slice)
     }
 
-    /// All subscriptions.
+    /// Returns all subscriptions.
     pub fn iter(&self) -> impl Iterator<Item = (SubscriptionKind, &[u8])> {
         use SubscriptionKind::{Channel, Pattern, Shard};
         [Channel, Pattern, Shard].into_iter().flat_map(|kind| self.of(kind).map(move |name| (kind, name)))

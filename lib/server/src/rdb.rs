@@ -80,8 +80,8 @@ pub struct Loaded {
 /// Reads a file into databases with this hash function. O(bytes).
 ///
 /// # Errors
-/// If the file is not an RDB file of a version up to [`NEWEST`], is truncated, has a wrong checksum, or contains values of
-/// modules.
+/// If the file is not an RDB file of a version up to [`NEWEST`], is truncated or malformed, has a wrong checksum, or
+/// contains values of modules.
 pub fn read(from: &mut impl Read, hashing: Hashing) -> Result<Loaded, Error> {
     let mut input = Input::new(from);
     input.hashing = hashing;
@@ -254,7 +254,7 @@ pub fn restore_functions(payload: &[u8]) -> Option<impl Iterator<Item = Result<V
 /// Returns the value in an untrusted payload, for a database with this hash function.
 ///
 /// # Errors
-/// If the payload does not contain one value.
+/// If the version or the checksum is wrong, or if the payload does not contain exactly one value.
 pub fn restore(payload: &[u8], hashing: Hashing) -> Result<crate::db::value::Value, Refused> {
     let body = opened(payload).filter(|body| !body.is_empty()).ok_or(Refused::Checksum)?;
     let mut rest = &body[1..];

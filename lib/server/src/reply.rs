@@ -322,7 +322,7 @@ pub fn general(number: f64, digits: usize) -> String {
     if number == 0.0 {
         return if number.is_sign_negative() { "-0".into() } else { "0".into() };
     }
-    // An integer with no more than `digits` digits is printed exactly. Integers below 10^15 are exact in a double.
+    // An integer of at most `digits` digits, and at most 15, is printed exactly: a double represents it exactly.
     if number.abs() < 10_f64.powi(digits.min(15) as i32) && number.trunc() == number {
         return (number as i64).to_string();
     }

@@ -1,7 +1,7 @@
 //! Parses requests from bytes: arrays of bulk strings, and lines typed by hand.
 //!
-//! This parser is not taken from a crate. A request is always a flat array of bulk strings, which fits in one run of bytes.
-//! A general parser (`redis-protocol`, `redis`) allocates a tree for it.
+//! This parser is not taken from a crate. A request is a flat array of bulk strings (or a line), so its arguments fit
+//! in one run of bytes. A general parser (`redis-protocol`, `redis`) allocates a tree for each request.
 //!
 //! Memory is allocated for bytes that have arrived, never for bytes that a length announces.
 
@@ -15,8 +15,8 @@ const MOST_ARGUMENTS: i64 = i32::MAX as i64;
 const OF_STRANGERS: (i64, i64) = (10, 16 << 10);
 /// The maximum length of one argument, in bytes.
 pub const LONGEST_BULK: i64 = 512 << 20;
-/// The maximum size of a request in bytes: all arguments and their offsets. Offsets are counted because those of very many
-/// empty arguments would take gigabytes. The limit lets an offset in [`Args`] fit in 32 bits.
+/// The maximum size of a request in bytes: all arguments and their offsets. Offsets are counted because the offsets of
+/// very many empty arguments would take gigabytes. The limit lets an offset in [`Args`] fit in 32 bits.
 pub const LONGEST_REQUEST: usize = 1 << 30;
 
 /// The error for a malformed request. The connection is closed after the error is sent.
@@ -37,7 +37,7 @@ pub struct Parser {
     args: Args,
     /// The number of arguments that are still missing; 0 between requests.
     missing: usize,
-    /// The length of the next argument, once its length was read.
+    /// The length of the next argument, if it was read already.
     bulk: Option<usize>,
 }
 

@@ -5,9 +5,9 @@
 //! - The log gets the script's text. A session replaces `EVALSHA` by `EVAL` first ([`table`]), so replicas need no
 //!   table of scripts.
 //! - Time and random numbers are those of the operation.
-//! - Lua 5.1 hashes strings without a seed, so that tables with such keys have the same order everywhere. Tables and
-//!   functions as keys are hashed by their addresses. A script cannot iterate over a table with such keys, and cannot
-//!   convert an address to a string.
+//! - Lua 5.1 hashes strings without a seed, so that tables with strings as keys have the same order everywhere. Tables
+//!   and functions as keys are hashed by their addresses. A script cannot iterate over a table with tables or functions
+//!   as keys, and cannot convert an address to a string.
 //! - Several scripts use the same Lua state, one after the other. No script sees what another script has left in the
 //!   state ([`stage`]).
 //! - A limit on the number of instructions stops a script at the same instruction on each replica.
@@ -87,8 +87,8 @@ fn counted(count: i64, args: &Args) -> Result<usize, Fault> {
 
 /// Returns the error of an `EVALSHA` whose script is unknown.
 fn unknown(args: &Args) -> Answer {
-    // As in Redis, the number of keys is parsed before the script is looked up, and only what is as long as a digest is
-    // looked up.
+    // As in Redis, the number of keys is parsed before the script is looked up, and an argument that is not as long as
+    // a digest is not looked up.
     if args[1].len() == DIGITS {
         keys(args)?;
     }

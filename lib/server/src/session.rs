@@ -263,7 +263,7 @@ impl Session {
             },
             "exec" => self.exec(moment),
             "watch" => {
-                // As in Redis, a key that is watched already is watched since then. An entry for each `WATCH` would need memory
+                // As in Redis, a second `WATCH` of a key changes nothing. An entry for each `WATCH` would need memory
                 // without a limit.
                 let mut keys: Vec<Vec<u8>> = args.from(1).map(<[u8]>::to_vec).collect();
                 if let Some(known) = self.watched.get(&self.db) {
@@ -313,7 +313,7 @@ impl Session {
             return Step::Reply(Reply::Error(Fault::new("ERR EXEC without MULTI")));
         };
         let end = match () {
-            // Memory may have been short only since the commands were queued.
+            // Memory may have become short after the commands were queued.
             () if self.no_room && calls.iter().any(|call| call.command.has(flag::DENYOOM)) => {
                 Err(because(&fault::NO_ROOM))
             }
@@ -368,7 +368,8 @@ impl Session {
                 }
                 (_, reply) => reply,
             },
-            // The client watches nothing any more, even if the log has refused the operation. The server repeats it later.
+            // The client watches nothing any more, even if the log has refused the operation. The server then repeats
+            // the operation later.
             (Write::Unwatch { .. }, _) => Reply::OK,
             _ => reply,
         }

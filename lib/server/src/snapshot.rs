@@ -110,7 +110,8 @@ impl Store {
     /// Changes wait while a portion of about 32 KiB, or one longer value, is encoded.
     ///
     /// # Errors
-    /// A sentence that says what failed. The previous snapshot still exists.
+    /// A sentence that says what failed. The previous snapshot still exists. If only the removal of the log's segments
+    /// has failed, the new snapshot exists instead.
     pub fn snapshot(&self, time: u64) -> Result<(), Refusal> {
         let snapshots = self.snapshots().ok_or("this server has no directory for snapshots")?;
         if snapshots.running.swap(true, Relaxed) {
@@ -181,7 +182,8 @@ impl Store {
     }
 }
 
-/// Reads the snapshot of a directory into `db`, which must be empty. Entries are decoded on all processors.
+/// Reads the snapshot of a directory into `db`, which must be empty. Entries are decoded on all processors (16 at
+/// most).
 ///
 /// # Errors
 /// A sentence that says which file is wrong, why, and what to do.
@@ -237,7 +239,7 @@ fn head(record: &[u8], status: &mut Status, db: &mut Db) -> Result<(), String> {
     rest().ok_or_else(|| "its head makes no sense".into())
 }
 
-/// Decodes records on all processors, and adds their entries.
+/// Decodes records on all processors (16 at most), and adds their entries in this thread.
 fn admit(records: Vec<Vec<u8>>, db: &mut Db) -> Result<(), String> {
     let threads = Topology::current().cpus().len().clamp(1, 16);
     let share = records.len().div_ceil(threads).max(1);

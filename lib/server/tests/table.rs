@@ -106,8 +106,8 @@ fn no_name_is_there_twice_and_each_is_found_in_either_case() {
     }
 }
 
-/// The catalog has what clients are told about commands, and the registry has what the server does. For commands without
-/// subcommands both must agree.
+/// The catalog contains what clients are told about commands, and the registry what the server does. For commands
+/// without subcommands both must agree.
 #[test]
 fn the_catalog_agrees_with_the_registry() {
     let mut differences = Vec::new();

@@ -190,8 +190,8 @@ fn modes(command: &Command, args: &Args, number: usize) -> u8 {
         _ if is(BLIND) => WRITE,
         ("copy", 0) | ("xreadgroup", _) => READ,
         ("copy", _) => WRITE,
-        // `SET` returns the old value only with the option `GET`.
         ("pfmerge", 1..) => READ,
+        // `SET` returns the old value only with the option `GET`.
         ("set", _) if (3..args.len()).all(|at| !args.is(at, "GET")) => WRITE,
         ("bitfield", _) if !bits_change(args) => READ,
         ("sort" | "georadius" | "georadiusbymember", 0) => READ,

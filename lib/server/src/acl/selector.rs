@@ -186,8 +186,8 @@ impl Selector {
             self.note(name.to_owned(), allow);
             return Ok(());
         };
-        // The subcommands of two commands are known since November 2026 only. Files and logs of earlier versions may
-        // allow these commands with any word.
+        // Versions before November 2026 did not know the subcommands of `CLUSTER` and `MODULE`. Their files and logs
+        // may allow these commands with any word.
         let known = units.len() > 1 && !matches!(name, "cluster" | "module");
         if part.contains(&b'|') && known {
             return Err(DEEP);

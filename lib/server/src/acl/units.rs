@@ -1,6 +1,6 @@
 //! Units: the smallest sets of requests that a rule can allow. A command without subcommands is one unit. If a command
-//! has subcommands, each subcommand in the catalog is one unit. One more unit is the command with any other subcommand:
-//! it is allowed only if the whole command is.
+//! has subcommands, each subcommand in the catalog is one unit. One more unit is the command with any other subcommand.
+//! This unit is allowed only if the whole command is allowed.
 
 use archipelago_platform::sync::LazyLock;
 use std::collections::HashMap;

@@ -28,13 +28,13 @@ const HASH: &str = "The password hash must be exactly 64 characters and contain 
 const NO_PASSWORD: &str = "The password you are trying to remove from the user does not exist";
 
 impl User {
-    /// Returns a user who may do nothing.
+    /// Returns a user that may do nothing.
     pub fn none() -> Self {
         let (selectors, passwords) = (vec![Selector::default()], Vec::new());
         Self { on: false, nopass: false, sanitize: None, passwords, selectors, is_all: false }
     }
 
-    /// Returns a user who may do everything, without a password.
+    /// Returns a user that may do everything, without a password.
     pub fn all() -> Self {
         Self { on: true, nopass: true, selectors: vec![Selector::all()], is_all: true, ..Self::none() }
     }
@@ -103,7 +103,7 @@ impl User {
         self.passwords.iter().map(|hash| hash.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// Returns a user with these selectors, as whom no client can authenticate.
+    /// Returns a user with these selectors. No client can authenticate as this user.
     pub fn of(selectors: Vec<Selector>) -> Self {
         let is_all = selectors.iter().any(Selector::is_all);
         Self { selectors, is_all, ..Self::none() }

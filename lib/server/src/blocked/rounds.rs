@@ -67,7 +67,7 @@ impl Rounds {
         if !keys.is_empty() {
             self.looked.clear();
         }
-        // A queue that begins anew takes the place of the old one, whose next client would overtake the first.
+        // The old queue of the key is removed, because its next client would overtake the key's first client.
         self.queues.retain(|queue| !keys.contains(&queue.key));
         for key in keys {
             self.queues.push(Queue { key: key.clone(), streams: false, last: (0, 0), most: 1 });

@@ -11,6 +11,8 @@
 //! 2. where the search begins: an index, or a word and the index from which the word is searched;
 //! 3. which keys follow: the last index, step and limit of a range; or `n` and the index of the count, the index of the
 //!    first key and the step.
+//!
+//! `?` in place of the second or third part means that no rule can describe the keys.
 
 use core::ops::Range;
 

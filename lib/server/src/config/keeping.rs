@@ -14,7 +14,7 @@ pub const PARAMETERS: &[(&str, &str)] = &[
 ];
 
 /// Parses a number of bytes as Redis does: digits, then nothing or one of the units `b`, `k`, `kb`, `m`, `mb`, `g`, `gb`.
-/// Without digits it is 0.
+/// A text without digits stands for 0.
 pub fn bytes(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {

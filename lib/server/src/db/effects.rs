@@ -22,7 +22,8 @@ pub struct Effects {
     /// Keys on which blocked clients may continue: lists, sorted sets and streams that were created or grew, and streams
     /// with consumer groups that were removed or replaced. Each key comes with the number of its database.
     pub ready: Vec<(u32, Vec<u8>)>,
-    /// A bit for each database that was emptied or swapped: blocked clients may continue on any key of it.
+    /// A bit for each database on any of whose keys blocked clients may continue: the database was emptied or swapped,
+    /// or has more ready keys than one operation records.
     pub replaced: u16,
     /// The error that ends the wait of a blocked client, if the operation repeats the client's command.
     pub unblocks: Option<Fault>,
@@ -46,7 +47,8 @@ pub struct Effects {
     pub long: bool,
     /// The read was not carried out, because the command may change something.
     pub writes: bool,
-    /// Whole databases were emptied or swapped, and changes were requested.
+    /// Whole databases were emptied or swapped, or more keys were changed than one operation records; and changes were
+    /// requested.
     pub flushed: bool,
     /// The arguments with which a blocked command is to be retried, if they differ from the command's own arguments.
     pub again: Option<Args>,
@@ -90,7 +92,7 @@ impl Effects {
         }
     }
 
-    /// Records that clients blocked on a key may continue. Beyond the limit, those on any key of the database may.
+    /// Records that clients blocked on a key may continue. Beyond the limit, records this for all keys of the database.
     pub(super) fn readied(&mut self, db: u32, key: &[u8]) {
         if self.has_room(2, size_of::<(u32, Vec<u8>)>() + key.len()) {
             self.ready.push((db, key.to_vec()));

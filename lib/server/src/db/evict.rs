@@ -121,8 +121,9 @@ pub struct Candidate {
 }
 
 impl Db {
-    /// Returns at most `most` groups of `samples` random keys. One key of each group is to be evicted. Under `volatile-ttl` a
-    /// group is one key, the next of a database's keys in the order of expiry times; under the random policies it is any key.
+    /// Returns at most `most` groups of `samples` random keys. One key of each group is to be evicted. Under
+    /// `volatile-ttl` a group is a single key, the next of a database's keys in the order of expiry times. Under the
+    /// random policies a group is a single random key.
     pub fn candidates(&self, policy: Policy, random: &mut Random, samples: usize, most: usize) -> Vec<Vec<Candidate>> {
         let mut groups = Vec::new();
         let room = |space: &Space| if policy.volatile { space.volatile } else { space.keys.len() };
@@ -154,7 +155,7 @@ impl Db {
         groups
     }
 
-    /// Adds this replica's records of uses to those of the candidates.
+    /// Updates each candidate's record of uses, if this replica has a record that suits eviction less.
     pub fn add_uses(&self, order: Order, now: u64, groups: &mut [Vec<Candidate>]) {
         for candidate in groups.iter_mut().flatten() {
             let space = self.spaces.get(candidate.index as usize);

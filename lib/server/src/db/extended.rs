@@ -81,7 +81,8 @@ impl Extended {
     /// The number of bytes from which on a text is refused, as in Redis: parsing takes quadratic time.
     const TOO_LONG: usize = 5 << 10;
 
-    /// Returns the number nearest to a decimal or hexadecimal text. Returns `None` if the text is neither, or too long.
+    /// Returns the number nearest to a decimal or hexadecimal text. Returns `None` if the text is neither, if it is too
+    /// long, or if its exponent is too large or too small.
     pub fn parse(text: &[u8]) -> Option<Self> {
         if text.len() >= Self::TOO_LONG {
             return None;

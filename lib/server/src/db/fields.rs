@@ -245,8 +245,8 @@ impl Space {
         entries
     }
 
-    /// Returns the keys of hashes with due fields, beginning with the earliest time. Looks at no more than `most`
-    /// times.
+    /// Returns the keys of hashes with due fields, beginning with the earliest expiry time. Looks at no more than
+    /// `most` items of the index.
     pub(super) fn keys_of_due_fields(&self, now: u64, most: usize) -> Vec<Vec<u8>> {
         self.hashes_due(now, most).iter().map(|entry| entry.key().to_vec()).collect()
     }

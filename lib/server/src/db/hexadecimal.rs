@@ -9,7 +9,8 @@ pub struct Hexadecimal {
     pub negative: bool,
     /// The first bits of the number. If `bits` is 0, the number is 0.
     pub bits: u128,
-    /// The weight of the lowest bit. Exponents that are out of every range become ±2^30 or less.
+    /// The weight of the lowest bit is 2 to the power of this number. The exponent of a text is limited to ±2^29, which
+    /// is out of every range.
     pub exponent: i32,
 }
 
@@ -41,8 +42,8 @@ impl Hexadecimal {
         Some(Self { negative, bits, exponent: power + digits })
     }
 
-    /// Returns the number of the highest bit's weight: the number is at least 2 to the power of it, and less than twice
-    /// as much. `bits` must not be 0.
+    /// Returns the exponent m of the highest bit: the number without its sign is at least 2^m and less than 2^(m + 1).
+    /// `bits` must not be 0.
     pub fn magnitude(self) -> i32 {
         self.exponent + 127 - self.bits.leading_zeros() as i32
     }
@@ -56,7 +57,7 @@ impl Hexadecimal {
         if self.magnitude() > 1_023 {
             return sign * f64::INFINITY;
         }
-        // A number below 2^-1022 has fewer bits than 53, down to none, when only rounding may make it 2^-1074.
+        // A number below 2^-1022 has fewer than 53 bits, and perhaps none. In this case rounding makes it 2^-1074 or 0.
         let kept = 53 - (-1_022 - self.magnitude()).max(0);
         let bits = self.bits << self.bits.leading_zeros();
         let (above, below) = if kept == 0 { (0, bits) } else { (bits >> (128 - kept), bits << kept) };

@@ -120,8 +120,8 @@ fn place(element: &[u8]) -> (usize, u8) {
     (hash as usize % REGISTERS, rest.trailing_zeros() as u8 + 1)
 }
 
-/// Adds an element. Returns whether a register was changed. A sparse HyperLogLog that would be longer than `most` bytes
-/// becomes dense.
+/// Adds an element. Returns whether a register was changed. A sparse HyperLogLog becomes dense if it would be longer
+/// than `most` bytes, or if it cannot represent the register's new value.
 pub fn add(bytes: &mut Vec<u8>, element: &[u8], most: usize) -> Result<bool, Fault> {
     let (index, value) = place(element);
     raise(bytes, index, value, most)
@@ -286,7 +286,7 @@ fn raise_sparse(bytes: &mut Vec<u8>, index: usize, value: u8, most: usize) -> Re
     Ok(true)
 }
 
-/// Joins neighbouring runs of equal value, among the next [`NEAR`] runs from offset `at` on.
+/// Joins neighbouring runs of the same value other than 0, among the next [`NEAR`] runs from offset `at` on.
 fn join(bytes: &mut Vec<u8>, mut at: usize) {
     for _ in 0..NEAR {
         let Some(one) = run(bytes, at) else { return };

@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 
-/// A segment of a list. Lists are walked from both ends.
+/// A pack of a list. Lists are walked from both ends.
 type Pack = super::pack::Pack<true>;
 
-/// The most bytes of a pack with more than one element after an element was added. (A longer replacement of an element
-/// may exceed it.) Allocators have blocks of this size, so that a full pack wastes nothing.
+/// A pack of more than one element has at most this number of bytes when an element is added. (If an element is
+/// replaced by a longer one, the pack may exceed the limit.) Allocators have blocks of this size, so that a full pack
+/// wastes nothing.
 const FULL: usize = 8 << 10;
 
 /// Counts packs that a walk has visited, and packs that a removal may have moved.
@@ -159,7 +160,7 @@ impl List {
     }
 
     /// Removes `count` elements, the first of them at `index`. They must exist. Takes time in proportion to the number
-    /// of packs and the bytes of two of them.
+    /// of packs and the bytes of two packs.
     pub fn remove(&mut self, index: usize, mut count: usize) {
         let Some((mut at, mut inner)) = self.locate(index) else { return };
         // The packs of which all elements are removed are adjacent. They are removed in one step, since each removal of
@@ -186,8 +187,8 @@ impl List {
         }
     }
 
-    /// Removes the elements that equal `element`; if more than `most` equal it, only the `most` nearest to `end`.
-    /// Returns how many were removed. Takes time in proportion to the list's bytes, however many elements are removed.
+    /// Removes the elements that equal `element`, but at most `most` elements: those that are nearest to `end`. Returns
+    /// how many were removed. Takes time in proportion to the list's bytes, however many elements are removed.
     pub fn remove_equal(&mut self, element: &[u8], end: End, most: usize) -> usize {
         let mut left = most;
         let strip = |pack: &mut Pack| {

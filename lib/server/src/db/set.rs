@@ -29,9 +29,10 @@ impl Keyed for Member {
     }
 }
 
-/// Integers in order, 2, 4 or 8 bytes each: the least number of bytes that fits all of them. So the size follows from the
-/// members alone, as counts of memory require. The last byte of the array is this number; the array is empty if there are
-/// no integers. It has no spare capacity, because most sets of integers stop growing early.
+/// Integers in order. Each takes the same number of bytes: 2, 4 or 8, the least number that fits all of them. So the
+/// size follows from the members alone, as counts of memory require. After the integers follows one byte, which has
+/// this number of bytes. If there are no integers, the array is empty. It has no spare capacity, because most sets of
+/// integers stop growing early.
 #[derive(Clone, Debug, Default)]
 pub struct Integers(Box<[u8]>);
 

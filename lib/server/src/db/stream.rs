@@ -230,7 +230,7 @@ pub struct Stream {
     len: u64,
     stored: usize,
     grouped: usize,
-    /// The largest identifier that the stream ever had, or the identifier that `XSETID` has set since.
+    /// The identifier of the entry that was added last, or the identifier that `XSETID` has set since.
     pub last: Id,
     /// The largest identifier that was deleted.
     pub deleted: Id,
@@ -322,13 +322,13 @@ impl Stream {
         self.last = id;
     }
 
-    /// Returns a stream of the nodes of a file, each with its master's identifier. The stream's `last` is the
-    /// identifier of its last live entry. The nodes must be in the order of the masters. Returns `None` if a node is
-    /// malformed, if the nodes are out of order, or if their live entries overlap.
+    /// Returns a stream of the nodes of a file, each with its master (the identifier of the entry for which the node
+    /// was made). The stream's `last` is the identifier of its last live entry. The nodes must be in the order of the
+    /// masters. Returns `None` if a node is malformed, if the nodes are out of order, or if their live entries overlap.
     ///
     /// Redis, and versions of this program before the end of November 2026, append an entry to the last node even if
-    /// the entry's identifier is smaller than the master's. Such a node gets the identifier of its first live entry as
-    /// master.
+    /// the entry's identifier is smaller than the master. Such a node gets the identifier of its first live entry as
+    /// its master.
     pub(crate) fn of_nodes<B: AsRef<[u8]>>(saved: impl Iterator<Item = (Id, B)>) -> Option<Self> {
         let (mut nodes, mut before) = (Vec::new(), None);
         for (master, bytes) in saved {
@@ -449,8 +449,8 @@ impl Stream {
         before - self.len
     }
 
-    /// Returns whether an entry at or after `from` was deleted. `first` is the identifier of the stream's
-    /// [first](Self::first) entry. O(1).
+    /// Returns whether an entry was deleted that is neither before `from` nor before the stream's [first](Self::first)
+    /// entry, whose identifier is `first`. Returns `false` if the stream is empty. O(1).
     pub fn has_holes_from(&self, first: Id, from: Id) -> bool {
         self.len > 0 && self.deleted != Id::MIN && first <= self.deleted && from <= self.deleted
     }
@@ -474,7 +474,7 @@ impl Stream {
         }
     }
 
-    /// Returns the approximate size of the stream in bytes.
+    /// Returns the approximate number of bytes that the stream has allocated, with its groups. O(nodes).
     pub fn bytes(&self) -> usize {
         self.nodes.values().map(|node| node.capacity() + 32).sum::<usize>() + self.grouped
     }

@@ -5,8 +5,8 @@
 //! - A directory of 2^`bits` elements maps the first bits of a hash to a leaf. A leaf of depth `d` has all entries
 //!   whose hashes begin with the same `d` bits. The leaf takes 2^(`bits` - `d`) consecutive elements of the directory.
 //! - The *home* of an entry is the slot that the entry's hash selects in its leaf. Each entry is at its home or after
-//!   it, with no empty slot between them. Homes ascend with the hashes, so the entries of a leaf are sorted by hash,
-//!   then by key. (This is ordered linear probing without wrapping around.)
+//!   its home, with no empty slot between the two. Homes ascend with the hashes. The entries of a leaf are sorted by
+//!   hash, and entries of equal hashes by key. (This is ordered linear probing without wrapping around.)
 //! - No answer depends on the number or the length of the leaves. The order of entries, cursors and random choices
 //!   follow from the entries alone. A table that is filled from a snapshot therefore gives the same answers as the
 //!   table that the snapshot was taken of.
@@ -65,7 +65,7 @@ impl Hashing {
     pub fn of(self, key: &[u8]) -> u32 {
         match self.0 {
             0 => unseeded(key),
-            // SipHash's key has two words. A table stores only one of them, from which the other follows.
+            // SipHash's key has two words. A table stores only one word, and the other word is its complement.
             seed => (SipHasher13::new_with_keys(seed, !seed).hash(key) >> 32) as u32,
         }
     }
@@ -451,7 +451,8 @@ impl<E: Keyed> Table<E> {
     ///
     /// A range of hashes with a random start is chosen. The range is so wide that one entry is expected in it. A random
     /// number from 0 to 7 then selects the entry with this index in the range. If the range has fewer entries, the
-    /// choice is repeated. All entries are equally likely, unless a range has more than eight entries.
+    /// choice is repeated. All entries are equally likely, unless a range has more than eight entries. After 128
+    /// attempts, the first entry after a random hash is returned.
     pub fn choose(&self, mut random: impl FnMut() -> u64) -> Option<&E> {
         const FIRST: u64 = 8;
         let width = (1_u64 << 32).div_ceil(self.len.max(1) as u64);

@@ -91,7 +91,7 @@ impl Entry {
     }
 
     /// Returns whether the entry is invisible to all commands at time `now`. An entry is invisible if the key has
-    /// expired, or if all fields of its hash are due (have expired as well).
+    /// expired, or if all fields of its hash have expired.
     pub fn is_dead(&self, now: u64) -> bool {
         self.has_expired(now) || matches!(&self.value, Value::Hash(hash) if hash.is_spent(now))
     }

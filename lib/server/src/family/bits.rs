@@ -275,8 +275,8 @@ impl Step {
             // The 64 bits of the argument are taken as an unsigned number.
             return self.fit((number as u64).into());
         }
-        // Redis compares 0 with the distance to the greatest number, as 64 bits with a sign. If the distance is longer, a
-        // number below the field's range passes for one above it.
+        // Redis computes the distance to the greatest number in 64 bits with a sign. If the distance needs more bits,
+        // Redis takes a number below the field's range for a number above it.
         let (number, (low, high)) = (i128::from(number), self.limits());
         if self.overflow == Overflow::Saturate && number < low && high - number > i64::MAX.into() {
             return Some(high as i64);

@@ -100,7 +100,7 @@ struct Options {
 }
 
 impl Options {
-    /// Parses the options. Also returns the index after them, which is that of `XADD`'s identifier.
+    /// Parses the options. Also returns the index after the options, at which `XADD` has its identifier.
     fn parse(args: &Args, adds: bool) -> Result<(Self, usize), Fault> {
         let (mut options, mut at) = (Self::default(), 2);
         while at < args.len() {

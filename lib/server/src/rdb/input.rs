@@ -149,8 +149,8 @@ fn expand(packed: &[u8], length: usize) -> Option<Vec<u8>> {
             out.extend_from_slice(packed.get(at..=at + control)?);
             at += control + 1;
         } else {
-            // A copy of earlier output. The control byte has three bits of its length; at 7, one more byte is added. Then
-            // follows the distance back.
+            // A copy of earlier output. The control byte has three bits of the copy's length. If they are 7, the next
+            // byte is added to the length. The distance back follows.
             let mut count = control >> 5;
             if count == 7 {
                 count += usize::from(byte(at)?);

@@ -1,4 +1,4 @@
-//! Reads integer sets, and the encodings of small values before listpacks.
+//! Reads integer sets, ziplists and zipmaps. Older versions of Redis encoded small values as ziplists and zipmaps.
 //!
 //! All functions return `None` if the bytes are malformed.
 

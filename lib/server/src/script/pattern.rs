@@ -73,7 +73,7 @@ impl<'t> Matcher<'t> {
         Ok(None)
     }
 
-    /// Returns the number of captures. The whole match counts as one if the pattern has none.
+    /// Returns the number of captures. If the pattern has no capture, the whole match counts as a capture.
     pub fn count(&self) -> usize {
         self.captures.len().max(1)
     }

@@ -15,8 +15,8 @@ local function unless_spent(...)
 end
 
 -- Scripts must not change a sealed table. `__metatable` is what `getmetatable0` returns: here it holds the table that scripts read through
--- the sealed one. (No table of this file has tables as keys: the collector would visit them in the order of their addresses. A script that
--- runs out of memory could then see at different times that it does, on different replicas.)
+-- the sealed one. (No table of this file has tables as keys: the collector would visit them in the order of their addresses. A script could
+-- then run out of memory at different times on different replicas.)
 local function readonly() error("Attempt to modify a readonly table", 2) end
 local function guard(t, index, through)
   return setmetatable0(t, { __index = index, __newindex = readonly, __metatable = { sealed = through } })
@@ -248,7 +248,8 @@ local shared = {}
 for _, name in ipairs { "assert", "error", "ipairs", "rawequal", "select", "tonumber", "type", "_VERSION" } do
   shared[name] = _G[name]
 end
--- What a script changed in a library would be there for the next script. The functions that access a database are set in `redis` itself.
+-- Libraries are sealed, because otherwise the next script would find what a script has changed in a library. The functions that access a
+-- database are set in `redis` itself.
 for _, name in ipairs { "string", "table", "math", "cjson", "cmsgpack", "struct", "bit" } do
   shared[name] = seal(_G[name])
 end
@@ -265,8 +266,8 @@ function shared.rawset(t, ...)
 end
 
 -- Weak tables show when the collector runs, and so what earlier scripts have left in the state. A script's metatables are therefore copied
--- without `__mode`. A copy has the fields of its time; `getmetatable` returns the script's own table, or its field `__metatable`, which the
--- copy holds as `own`.
+-- without `__mode`. A copy has the fields that the script's table has when `setmetatable` is called. `getmetatable` returns `own`, a field of
+-- the copy: the script's own table, or if that table has a field `__metatable`, the value of this field.
 local EVENTS = { "__index", "__newindex", "__call", "__metatable", "__tostring", "__eq", "__lt", "__le", "__concat", "__add", "__sub",
   "__mul", "__div", "__mod", "__pow", "__unm" }
 function shared.setmetatable(t, meta)

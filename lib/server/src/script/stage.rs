@@ -192,7 +192,7 @@ fn lacks_memory(budget: &Budget) {
     let _ = budget.point();
 }
 
-/// Fails the trial if the value is an error, and the error is a lack of memory.
+/// If the value is an error that is a lack of memory: fails the trial, or passes a point.
 pub fn note_value(lua: &Lua, value: &Value) {
     match value {
         Value::Error(what) => note(what, &Budget::of(lua)),

@@ -122,7 +122,7 @@ impl Target<'_, '_> {
         if matches!(command.run, Run::Session) {
             return Err(forbidden);
         }
-        // Commands that follow must draw other random numbers, even if this command draws none.
+        // The next command must draw other random numbers than this one, even if this command advances no seed itself.
         self.random();
         leave.check(command)?;
         // Each replica has its own records of uses, and snapshots do not have the policy.
@@ -215,8 +215,9 @@ pub fn only_reads(text: &[u8]) -> bool {
         && without_shebang(text).is_ok_and(|(_, flags)| flags.is_some_and(|all| all & NO_WRITES != 0))
 }
 
-/// An error that scripts see as a table: of a command, or of a registration. A Rust function raises it. A Lua function
-/// would replace its caller on the stack in `return redis.call(…)`, and the error would not have the caller's line.
+/// An error of a command or of a registration. Scripts see the error as a table. A Rust function raises it: in the tail
+/// call `return redis.call(…)`, a Lua function would replace its caller on the stack, and the error would not have the
+/// caller's line.
 #[derive(Debug)]
 pub struct Raised(pub Fault);
 

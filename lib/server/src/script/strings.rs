@@ -49,8 +49,8 @@ fn captures(
     Ok(Ok(()))
 }
 
-/// `search(text, pattern, init, anchors)`: returns the start and the end of a match, and its captures. Returns no
-/// values if nothing matches.
+/// `search(text, pattern, init, anchors)`: returns the start and the end of a match, whether the pattern has no
+/// captures, and the captures (without any, the whole match). Returns no values if nothing matches.
 fn search(lua: &Lua, (text, pattern, init, anchors): (Text, Text, f64, bool)) -> Result<MultiValue> {
     let (text, pattern) = (text.as_bytes(), pattern.as_bytes());
     within(lua, |left| {

@@ -4,7 +4,7 @@ use mlua::{Lua, LuaString as Text, MultiValue, Result, Table, Value};
 
 use super::given::{Given, Said, add};
 
-/// The most bytes of an integer. Bytes beyond the eighth have no value.
+/// The most bytes of an integer. Bytes beyond the eighth do not contribute to its value.
 const LONGEST: usize = 32;
 
 /// The alignment of a `!` without a number.

@@ -13,7 +13,8 @@ use crate::deadline::{Deadline, LIMIT};
 use crate::family::generic::unknown_subcommand;
 use crate::reply::{Answer, Fault, Reply};
 
-/// The known scripts by the digests of their texts in lower case, and the time limit of scripts. Clones share both.
+/// The known scripts by the digests of their texts (digits in lower case), and the time limit of scripts. Clones share
+/// both.
 #[derive(Clone, Debug)]
 pub struct Scripts {
     known: Arc<Mutex<HashMap<String, Arc<[u8]>>>>,
@@ -50,8 +51,9 @@ impl Scripts {
         }
     }
 
-    /// Replaces `EVALSHA` by `EVAL` and the script's text. Replaces `EVAL` by `EVAL_RO` if the script says that it only
-    /// reads. Remembers the text of `EVAL`. An unknown digest stays an `EVALSHA`, whose reply is an error.
+    /// Replaces `EVALSHA` by `EVAL` and the script's text, and `EVALSHA_RO` by `EVAL_RO`. Replaces `EVAL` by `EVAL_RO`
+    /// if the script says that it only reads. Remembers the texts of `EVAL` and `EVAL_RO` that compile. A command with
+    /// an unknown digest is not replaced: its reply is an error.
     pub fn resolve(&self, command: &'static Command, args: Args) -> (&'static Command, Args) {
         let (command, args) = self.with_text(command, args);
         match command.name {

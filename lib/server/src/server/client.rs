@@ -79,9 +79,9 @@ pub struct Client {
     pub sleeps: bool,
     /// The mode in which the client tracks keys for its cache, if it does.
     pub tracking: Option<Mode>,
-    /// The argument of the last `CLIENT CACHING`, as long as it counts.
+    /// The argument of the last `CLIENT CACHING`, as long as it applies: to the next command or transaction.
     pub caching: Option<bool>,
-    /// `true` if the next request outside a transaction ends what `caching` says.
+    /// `true` if the next request outside a transaction resets `caching`.
     pub caching_ends: bool,
     /// Whether the letters to the client's cache are kept to be sent again, see [`tracking`](super::tracking).
     pub keeps: bool,
@@ -124,7 +124,7 @@ pub struct Client {
     pub output: Vec<u8>,
     /// The index of the first byte of `output` that was not sent.
     sent: usize,
-    /// The number of bytes of messages in `output`; it may include messages that were sent before unsent answers.
+    /// The number of bytes of messages that were added to `output` since all output was last sent.
     told: usize,
 }
 
@@ -294,9 +294,9 @@ impl Client {
         self.limit(limits);
     }
 
-    /// Marks the client to be ended if its output is above a limit. The limits of subscribers are for all output of a
-    /// subscriber, as in Redis. Of another client they are for its messages (`MONITOR`, `CLIENT TRACKING`); one answer may be
-    /// longer than they are.
+    /// Marks the client to be ended if its output is above a limit. For a subscriber, the limits of subscribers apply
+    /// to all output, as in Redis. For another client, they apply to its messages (`MONITOR`, `CLIENT TRACKING`), and
+    /// the limits of normal clients apply to all output.
     pub fn limit(&mut self, [normal, subscriber]: [Limits; 2]) {
         let waiting = self.waiting();
         let told = self.told.min(waiting);

@@ -382,7 +382,7 @@ impl Loop {
         if mode.broadcast {
             let before = client.tracking.as_ref().map_or(&[][..], |before| &before.prefixes[..]);
             apart(&mode.prefixes, before)?;
-            // As in Redis, no prefix means the empty one, which overlaps with every prefix that is given later.
+            // If no prefix is given, the empty prefix is taken, as in Redis. It overlaps with every later prefix.
             if mode.prefixes.is_empty() {
                 mode.prefixes.push(Vec::new());
             }
@@ -411,9 +411,10 @@ impl Loop {
         info(flags, mode.redirect as i64, &mode.prefixes)
     }
 
-    /// Makes the database record effects of changes, or stop recording them. The answer is sent after this, and is an error
-    /// if the log refuses it. Only a command in a transaction is answered before, since its answer has a place among the
-    /// transaction's answers. Returns whether the client's next request may be processed.
+    /// Carries out the operations `writes`, which make the database record effects of changes, or stop recording them.
+    /// The answer is sent after the operations, and is an error if the log refuses the last of them. A command in a
+    /// transaction is an exception: it is answered before, since its answer has a place among the transaction's
+    /// answers. Returns whether the client's next request may be processed.
     pub(super) fn listen(&mut self, client: &mut Client, writes: Vec<Write>) -> bool {
         let (answered, mut owners) = (client.in_transaction || writes.is_empty(), vec![None; writes.len()]);
         if answered {
@@ -457,8 +458,8 @@ fn info(flags: Vec<&str>, redirect: i64, prefixes: &[Vec<u8>]) -> Reply {
     ])
 }
 
-/// Checks that no prefix is the beginning of another: neither of one that the client has `before`, nor of one that is
-/// given with it.
+/// Checks that no given prefix overlaps with a prefix that the client has `before`, or with another given prefix. Two
+/// prefixes overlap if one is the beginning of the other.
 fn apart(given: &[Vec<u8>], before: &[Vec<u8>]) -> Result<(), Fault> {
     let overlap = |one: &[u8], other: &[u8]| one.starts_with(other) || other.starts_with(one);
     for (at, one) in given.iter().enumerate() {

@@ -2,10 +2,10 @@
 //!
 //! A loop works in rounds. In a round, up to [`REQUESTS`] requests of each *active* client (a client that may have
 //! requests or answers) are processed. Their changes form one batch for the combiner (the thread that applies changes
-//! to a replica, in node replication). Reads are carried out on the replica of the loop's node. Answers are sent in the
-//! order of requests. So after a change, a client's further changes join the same batch, but any other request waits
-//! for the next round. Between two rounds the loop polls for events. So no client waits longer than one round of all
-//! other clients.
+//! to a replica, in node replication). Reads are carried out on the loop's replica, and long reads in other threads.
+//! Answers are sent in the order of requests. So after a change, a client's further changes join the same batch, but
+//! any other request waits for the next round. Between two rounds the loop polls for events. So a request of a client
+//! that is not held up waits for at most one round of all other clients.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -47,14 +47,15 @@ const REQUEST_BYTES: usize = 1 << 20;
 const READ: usize = 64 << 10;
 /// The maximum number of connections accepted in a row.
 const ACCEPTS: usize = 64;
-/// The interval at which the first loop checks for expired keys. A check is O(log n), and enters the log only if a key
-/// has expired.
+/// The interval at which the first loop checks for expired keys and due fields. If there are none, a check takes
+/// O(log n), and nothing enters the log.
 const TICK: Duration = Duration::from_millis(100);
 /// The interval at which a loop with clients looks for idle clients.
 const IDLE: Duration = Duration::from_secs(1);
 /// The interval while more keys have expired than are removed at a time.
 const BUSY_TICK: Duration = Duration::from_millis(1);
-/// The number of expired keys of a database that are removed at a time, which takes a fraction of a millisecond.
+/// The most expired keys, and the most due fields, of a database that are removed at a time. Removing so many keys
+/// takes a fraction of a millisecond.
 const EXPIRED: u32 = 500;
 
 /// The answer to a connection that is refused: in plain text, and as an alert of TLS (`access_denied`, `internal_error`).
@@ -66,7 +67,8 @@ const PROTECTED: Refused = (
 const CROWDED: Refused = ("-ERR max number of clients reached\r\n", &[21, 3, 3, 0, 2, 2, 80]);
 
 /// Makes the kernel probe a connection that was silent for this time, and end it if nothing answers: without probes a
-/// connection whose other side has vanished stays for ever. As in Redis there are three probes, in the same time again.
+/// connection whose other side has vanished stays for ever. As in Redis, there are three probes, at intervals of a
+/// third of this time.
 fn keep_alive(stream: &TcpStream, seconds: u64) {
     if seconds > 0 {
         let interval = Duration::from_secs((seconds / 3).max(1));
@@ -352,10 +354,10 @@ impl Loop {
         if client.card.owner.id != owner.id {
             return;
         }
-        // A client is not idle as soon as its wait ends: the answer has yet to be sent.
+        // The end of a wait counts as activity: the client is not idle before the answer was sent.
         client.last = now();
-        // If `stopped` is set, the client must be woken. If it is not, this loop carries out changes itself, and its
-        // round has noted which clients have more requests.
+        // If `stopped` is set, the client must be woken. Otherwise this loop carries out changes itself, and the round
+        // has noted which clients have more requests.
         let mut stopped = self.shared.store.waits() || client.special.is_some() || client.blocked.is_some();
         match verdict {
             Verdict::Blocks(millis) => {
@@ -393,7 +395,7 @@ impl Loop {
             }
             Verdict::Heard => {
                 (client.waits, client.aside) = (client.waits - 1, false);
-                // Taken, so that the room of a long answer is freed.
+                // The vector is replaced, so that the memory of a long answer is freed.
                 let later = core::mem::take(&mut client.later);
                 client.output.extend_from_slice(&later);
                 stopped = true;
@@ -507,7 +509,7 @@ impl Loop {
         }
     }
 
-    /// Removes expired keys. Returns whether more keys have expired.
+    /// Removes expired keys and due fields. Returns whether some may be left.
     fn expire(&mut self) -> bool {
         let now = super::now();
         let expired = self.shared.store.db().inspect(0, |db| db.expired(now)).unwrap_or(0);

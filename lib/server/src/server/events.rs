@@ -73,7 +73,7 @@ impl Events {
         changed.map(|(what, of)| Write::Listen { what, begins: classes & of != 0 }).collect()
     }
 
-    /// Notes that the log has refused that listening to a kind of events begins: the next setting begins it again.
+    /// Notes that the log has refused the beginning of listening to a kind of events. The next setting tries again.
     pub fn forget(&self, what: u8) {
         let refused = PARTS.iter().filter(|(part, _)| *part == what);
         refused.for_each(|(_, of)| _ = self.classes.fetch_and(!of, Relaxed));
@@ -147,7 +147,7 @@ impl Shared {
     }
 
     /// Publishes keyspace events. If events are missing (`lost`), or too many messages wait for a loop, ends the clients that
-    /// may listen to events: a client must not take the events that it has received for all.
+    /// may listen to events: such a client cannot know that events are missing.
     pub fn tell_events(&self, events: &[Event], lost: bool) {
         // Publishers wait while a mailbox is full, but a batch cannot be divided. One check for many events is enough,
         // since an event has at most two messages.

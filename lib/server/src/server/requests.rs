@@ -21,9 +21,9 @@ impl Client {
         self.tracking.as_ref().is_some_and(|mode| mode.notes(self.caching))
     }
 
-    /// Must be called before a request. As in Redis, `CLIENT CACHING` counts until the end of the first request that is
-    /// not `CLIENT`, and a transaction is one request, from `MULTI` on. A transaction ends when it is answered, by one of
-    /// several ways, so it is the next request that ends the counting.
+    /// Must be called before a request. As in Redis, `CLIENT CACHING` applies to the first request after it that is not
+    /// `CLIENT`. A transaction, from `MULTI` on, is one request. A transaction may end in several ways, so `caching` is
+    /// reset only at the beginning of the request that follows.
     pub fn end_caching(&mut self, args: &Args) {
         if self.session.queued().is_some() {
             return;
@@ -43,8 +43,8 @@ impl Shared {
     }
 }
 
-/// Returns whether a command may read its keys for the client. A script may; it is not known here which of its keys it
-/// reads, so all of them count.
+/// Returns whether a command may read its keys for the client. A script may read any of its keys, so all of them count
+/// as read.
 fn reads(command: &Command) -> bool {
     matches!(command.run, Run::Read(_)) || command.has(flag::READONLY) || runs_script(command)
 }
@@ -122,8 +122,8 @@ impl Loop {
             Write::Call(call) => core::slice::from_ref(call),
             _ => &[],
         };
-        // The database does not carry out `CLIENT CACHING` of a transaction, so it is looked for here, where it is known
-        // which reads come after it.
+        // The database does not carry out the `CLIENT CACHING` of a transaction. Here the order of the transaction's
+        // calls is known, so `CLIENT CACHING` is applied to the reads after it.
         let mut caching = client.caching;
         let noted: Vec<&Call> = calls
             .iter()

@@ -34,7 +34,8 @@ const AGAIN: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub struct Saver {
     thread: Option<thread::JoinHandle<()>>,
-    /// Whether a snapshot is being made. Stays set if the thread has panicked. The thread clears it before it ends.
+    /// Whether a snapshot is being made. The thread clears the flag before it ends. If the thread panics, the flag
+    /// stays set.
     runs: bool,
     tried: Option<Instant>,
 }
@@ -44,8 +45,9 @@ impl Saver {
         self.runs && self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
-    /// Starts a thread that makes a snapshot with `make` and then passes the result to `tell`. Returns whether the thread
-    /// was started; it is not if a snapshot is being made. `place` returns the saver of `of`.
+    /// Starts a thread that makes a snapshot with `make` and then passes the result to `tell`. Returns `false` if the
+    /// thread was not started: a snapshot is being made, or the system refuses a thread. `place` returns the saver of
+    /// `of`.
     fn begin<S: Send + Sync + 'static, T>(
         of: Arc<S>,
         place: fn(&S) -> &Mutex<Self>,
@@ -85,8 +87,8 @@ impl Shared {
         lock(&self.saver).is_busy()
     }
 
-    /// Starts a snapshot, and answers `owner` at its end. Returns whether it was started; it is not if a snapshot is being
-    /// made.
+    /// Starts a snapshot, and answers `owner` at its end. Returns `false` if the snapshot was not started: another one
+    /// is being made, or the system refuses a thread.
     fn begin_snapshot(self: &Arc<Self>, owner: Option<Owner>) -> bool {
         let make = |shared: &Self| match shared.store.snapshot(seconds()) {
             Ok(()) => Reply::OK,
@@ -132,7 +134,8 @@ impl Shared {
     pub fn end_snapshots(&self) -> Result<(), String> {
         let Some(snapshots) = self.store.snapshots() else { return Ok(()) };
         snapshots.cancel(true);
-        // A statement of its own: the thread locks the saver before it ends, so the lock is free while this function waits.
+        // The handle is taken in a statement of its own, so that the lock is free while this function waits: the thread
+        // locks the saver before it ends.
         let thread = lock(&self.saver).thread.take();
         if let Some(thread) = thread {
             let _ = thread.join();

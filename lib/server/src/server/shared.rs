@@ -408,8 +408,8 @@ impl Shared {
             if let (Some(owner), Some(millis)) = (owners[at], timeout(&call)) {
                 verdicts[at] = Some(Verdict::Blocks(millis));
                 let mut blocked = lock(&self.blocked);
-                // `CLIENT KILL` removes a client from the list, and then from the queues. A client that is no longer in
-                // the list is therefore not registered in the queues: nothing would remove it from them.
+                // `CLIENT KILL` removes a client from the list, and then from the queues. If the client is no longer in
+                // the list, it is not registered in the queues, because nothing would remove it later.
                 if lock(&self.clients).contains_key(&owner.id) {
                     aftermath.ready.keys.extend(keys(&call));
                     blocked.register(owner, call);
@@ -420,9 +420,10 @@ impl Shared {
         (told.collect(), aftermath)
     }
 
-    /// Returns the part of an operation that matters if the log refuses the operation. It must be carried out later if it is
-    /// the end of watches or of listening, because the server counts as if it were carried out. It must be forgotten if it is
-    /// the beginning of listening to events. (A client that begins to track keys is told, and forgets that itself.)
+    /// Returns the part of an operation that the server must handle if the log refuses the operation. If this part ends
+    /// watches or listening, it must be carried out later, because the server's own counts already assume it. If it
+    /// begins listening to events, the server must forget it. (If a client begins to track keys, the client gets the
+    /// error, and its loop forgets the tracking.)
     fn end_of(&self, write: &Write) -> Option<Write> {
         match write {
             _ if !self.store.has_log() => None,
@@ -444,7 +445,7 @@ impl Shared {
         core::mem::take(&mut *lock(&self.owed))
     }
 
-    /// Counts the commands of a batch, and logs them if the batch took long.
+    /// Counts the commands of a batch. If the batch took long, logs the suspects, or if there are none, all commands.
     fn timed(
         &self,
         owners: &[Option<Owner>],

@@ -1,10 +1,10 @@
 //! `SLOWLOG` and `LATENCY`: commands that took long.
 //!
 //! A read is timed individually. Changes are timed as a batch, so it is unknown which change of a slow batch took the
-//! time. Of a slow batch, only those changes are logged whose duration grows with their data; if there are none, all
-//! changes are logged without their arguments. While the limit is below a millisecond, all changes of a slow batch are
-//! logged with their arguments. At higher limits the arguments of the other changes are not kept, because keeping them
-//! costs a copy.
+//! time. Of a slow batch, only those commands are logged whose duration grows with their data. While the limit is below
+//! a millisecond, all commands of a slow batch are logged with their arguments. At higher limits the arguments of the
+//! other commands are not kept, because keeping them costs a copy. A transaction is not such a command. If no command
+//! is logged by these rules, all changes of the batch are logged without their arguments.
 
 use archipelago_platform::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use archipelago_platform::sync::{Arc, Mutex};

@@ -16,8 +16,9 @@
 //!
 //! # Limits
 //! At most `tracking-table-max-keys` keys are recorded. If there is one more, a key is forgotten, and the clients that had
-//! read it are told that it changed. The number of a client that is gone stays in a key's list until the key changes, or
-//! until the list is as long as a power of two of at least 16; then gone clients are removed from the list.
+//! read the forgotten key are told that it changed. A key's list of clients may contain clients that are gone. Such
+//! clients are removed before an addition to a list whose length is a power of two of at least 16. When the key changes
+//! or is forgotten, its whole list is removed.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
 use archipelago_platform::sync::Mutex;
@@ -42,13 +43,14 @@ pub struct Mode {
     pub no_loop: bool,
     /// The client that receives the messages instead; 0 if there is none.
     pub redirect: u64,
-    /// The prefixes of `broadcast`, in order. Only the empty one, of all keys, may be the beginning of another.
+    /// The prefixes of `broadcast`, in order. No prefix begins with another one, except with the empty prefix, which
+    /// stands for all keys.
     pub prefixes: Vec<Vec<u8>>,
 }
 
 impl Mode {
     /// Returns whether the keys of a read must be recorded. `caching` is the argument of the last `CLIENT CACHING`, as long
-    /// as it counts.
+    /// as it applies.
     pub fn notes(&self, caching: Option<bool>) -> bool {
         let asked = (!self.opt_in || caching == Some(true)) && !(self.opt_out && caching == Some(false));
         !self.broadcast && asked
@@ -147,7 +149,7 @@ impl Tracking {
         Tracked { keys: tables.keys.len(), items, prefixes: tables.prefixes.len() }
     }
 
-    /// Records that a client is about to read keys. Returns the keys that were forgotten for them, with the clients
+    /// Records that a client is about to read keys. Returns the keys that were forgotten to make room, with the clients
     /// that must be told. O(log keys + clients recorded for the key) for each key.
     pub fn note<'k>(&self, id: u64, keys: impl Iterator<Item = &'k [u8]>) -> Vec<(Vec<u8>, Vec<u64>)> {
         let most = self.most.load(Relaxed);
@@ -212,7 +214,7 @@ impl Shared {
         }
     }
 
-    /// Records that a client is about to read keys, and tells the clients whose keys were forgotten for them.
+    /// Records that a client is about to read keys, and tells the clients whose keys were forgotten to make room.
     pub fn note<'k>(&self, id: u64, keys: impl Iterator<Item = &'k [u8]>) {
         let forgotten = self.tracking.note(id, keys);
         if forgotten.is_empty() {

@@ -62,9 +62,9 @@ impl Loop {
     }
 
     /// Holds back what was appended to a client's output from `begin` on, until this loop has processed the letters (messages
-    /// between threads) that were posted to it so far. Among them are the messages that the client has sent to itself: as
-    /// in Redis, they come before the answer. They are letters all the same, because they must not overtake messages of
-    /// other clients to the same channel. The client's next request waits.
+    /// between threads) that were posted to it so far. The letters include the messages that the client has sent to
+    /// itself: as in Redis, such a message comes before the answer. It is a letter, and not appended directly, because
+    /// it must not overtake messages of other clients to the same channel. The client's next request waits.
     pub(super) fn answer_later(&self, client: &mut Client, begin: usize) {
         client.later = client.output.split_off(begin);
         client.waits += 1;

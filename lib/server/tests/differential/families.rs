@@ -167,7 +167,7 @@ pub const GEO: &[&str] = &[
     "del K",
 ];
 
-/// Scripts without blanks, because a blank ends a word.
+/// The scripts contain no blanks, because a blank ends a template's word.
 pub const SCRIPTS: &[&str] = &[
     "set K V",
     "set K I",
@@ -208,7 +208,7 @@ pub const SCRIPTS: &[&str] = &[
     "del K",
 ];
 
-/// Valid HyperLogLogs, sparse and dense; some with one wrong byte; some strings that never were HyperLogLogs.
+/// Sparse and dense HyperLogLogs, some of them with one wrong byte, and other strings.
 pub const HYPERLOGLOGS: &[&str] = &[
     "pfadd K M+",
     "pfadd K V",
@@ -296,7 +296,8 @@ pub const FUNCTIONS: &[&str] = &[
     "del K",
 ];
 
-/// Errors of scripts that call functions wrongly, and functions that scripts may call about themselves.
+/// Random calls of `cmsgpack`, `struct` and `bit` (see `packs`), and calls of the functions of `redis`, with wrong
+/// arguments among them.
 pub const PACKS: &[&str] = &[
     "eval PACKS 0",
     "eval PACKS 0",

@@ -52,7 +52,8 @@ fn fill(mut ask: impl FnMut(Vec<Vec<u8>>)) {
             format!("sadd words word{number}"),
             format!("hset fields field{number} {number}"),
             format!("zadd scores {}.5 member{number}", number * 3),
-            // The first member is long, so the sorted set is large from the start, and its zeros have signs.
+            // The first member is too long for a listpack, so the sorted set is large from the start, and keeps the
+            // signs of its zeros.
             format!("zadd zeros -0 {number}{long}"),
             format!("xadd stream {number}-1 a {number} b {long}"),
             format!("set key{number} {}", 7_i64.wrapping_pow(number as u32)),

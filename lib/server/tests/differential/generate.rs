@@ -469,7 +469,7 @@ impl Generator {
             "I" => self.integer().into_bytes(),
             "F" => self.float().into_bytes(),
             "SMALL" => self.random.below(12).to_string().into_bytes(),
-            // Large numbers are not drawn, because Redis returns as many elements as requested.
+            // No large numbers are drawn: for a negative count, Redis returns as many elements as requested.
             "CH" => (self.random.below(30) as i64 - 15).to_string().into_bytes(),
             "COUNT" => (1 + self.random.below(5)).to_string().into_bytes(),
             // The relative times are so long that the difference between the clocks does not matter.

@@ -56,8 +56,8 @@ pub fn shown(command: &[Vec<u8>]) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Returns an answer as text for people. One bit may make a string of half a gigabyte, and formatting its digits would
-/// take seconds.
+/// Returns an answer as text for people. Long strings are shortened: one bit may make a string of half a gigabyte, and
+/// formatting its digits would take seconds.
 fn told(answer: &Answer) -> String {
     match answer {
         Answer::Bulk(bytes) if bytes.len() > 4000 => format!("<{} bytes>", bytes.len()),

@@ -64,7 +64,7 @@ const FLAGS: &[&str] = &[
     "",
 ];
 
-/// Code that is wrong, mostly.
+/// Pieces of code, most of which are wrong.
 const WRONG: &[&str] = &[
     "redis.register_function()",
     "redis.register_function('f')",

@@ -63,7 +63,8 @@ fn recorded_answers_are_given_again() {
     replay(&fs::read(recorded()).expect("there are recorded answers"));
 }
 
-/// The list that the documentation of what is left out is made from. `ARCHIPELAGO_RECORD=1` writes it.
+/// `redis-commands.txt` lists the commands of Redis. The documentation of what is left out is made from this list.
+/// `ARCHIPELAGO_RECORD=1` writes it.
 #[test]
 fn the_list_of_redis_commands_is_that_of_the_server() {
     let Some(mut theirs) = Theirs::start_or("the list of its commands is not compared") else {
@@ -84,7 +85,7 @@ fn the_list_of_redis_commands_is_that_of_the_server() {
     assert_eq!(fs::read_to_string(path).expect("there is a list"), list);
 }
 
-/// A run without redis-server passes and compares less, so it must say so to all.
+/// A run without redis-server passes although it compares less, so its output must say so.
 #[test]
 fn without_redis_server_each_test_is_loud() {
     for test in [

@@ -59,8 +59,9 @@ fn next() -> usize {
 }
 
 impl Theirs {
-    /// Starts a server. If redis-server 7.0 is not installed, returns `None`, and says what is done instead. The line goes
-    /// to the standard error itself, because the harness shows what a test prints with `println!` only if the test fails.
+    /// Starts a server. If redis-server 7.0 is not installed, returns `None`, and reports what is done instead. The
+    /// report is written to the standard error directly: the harness shows what `println!` prints only if the test
+    /// fails.
     pub fn start_or(instead: &str) -> Option<Self> {
         let theirs = Self::start();
         if theirs.is_none() {

@@ -12,8 +12,8 @@ fn all(rows: &[Row]) {
         let told = match line.strip_prefix("active ") {
             Some(most) => {
                 let most = most.parse().unwrap();
-                // Whether events are recorded is part of the database, because an operation of the server has no wishes of
-                // its own.
+                // A client's command tells which effects it wants recorded. The server's own operations do not, so the
+                // database is told here to record events.
                 ours.write(&Write::Listen { what: 3, begins: true });
                 let told = crate::ours::shown(&ours.write(&Write::Expire { now: *now, most }));
                 let effects = std::mem::take(&mut ours.effects);
@@ -226,7 +226,7 @@ fn a_field_that_is_due_is_not_there_for_any_command() {
         (1_160, "DEL h", ":1", "del"),
         (1_160, "HSETEX h PX 10 FIELDS 1 a 7", ":1", "new hset hexpire"),
         (1_170, "active 500", ":1", "hexpired del"),
-        // The key has an expiry time of its own, which comes first.
+        // The key's own expiry time is before that of its field.
         (1_170, "HSETEX h PX 20 FIELDS 1 a 7", ":1", "new hset hexpire"),
         (1_170, "PEXPIRE h 10", ":1", "expire"),
         (1_180, "HLEN h", ":0", ""),
@@ -248,7 +248,7 @@ fn a_watched_hash_is_another_once_a_field_is_due() {
             ours.write(&Write::Expire { now: 1_100, most: 500 });
         }
         assert_eq!(ours.line("EXEC", 1_100), seen);
-        // If the watch begins after the expiry time, nothing changes afterwards.
+        // If the watch begins after the field's expiry time, the transaction is executed.
         ours.line("WATCH h", 1_101);
         ours.line("MULTI", 1_101);
         ours.line("HGET h a", 1_101);

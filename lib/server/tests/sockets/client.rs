@@ -49,7 +49,8 @@ impl Client {
         self.stream.shutdown(std::net::Shutdown::Write).unwrap();
     }
 
-    /// Ends the connection as the system of a machine does that knows nothing of the connection any more: with a reset.
+    /// Ends the connection with a reset. A machine that has restarted answers the same, because it no longer knows the
+    /// connection.
     pub fn vanish(self) {
         socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).unwrap();
     }

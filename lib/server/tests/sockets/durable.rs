@@ -128,7 +128,7 @@ fn a_full_disk_refuses_changes_until_there_is_room() {
     assert!(client.ask("INCR a").starts_with("-MISCONF"));
     assert_eq!(client.ask("GET a"), "1");
     disk.set_capacity(None);
-    // The first of the refused changes was in the journal already, and its client was told so.
+    // The first of the refused changes was in the journal already, and its error said that it may come about.
     let mut after = client.ask("INCR a");
     while after.starts_with("-MISCONF") {
         after = client.ask("INCR a");
@@ -278,7 +278,7 @@ fn a_refused_transaction_is_discarded() {
     assert_eq!(other.ask("UNWATCH"), "+OK", "the client watches nothing any more");
     disk.set_capacity(None);
     while other.ask("SET a 2") != "+OK" {}
-    // Neither client watches the key that has changed, and the first is in the database in which it was.
+    // Neither client watches the changed key any more, and the first client is still in its old database.
     for client in [&mut client, &mut other] {
         client.ask("MULTI");
         client.ask("SET b 2");

@@ -120,8 +120,8 @@ fn a_function_that_reads_runs_beside_changes() {
     });
 }
 
-/// Returns whether the function answered before the changes were made: because they waited for it, or because this
-/// process was kept from its processor meanwhile.
+/// Returns whether the function had ended when the changes were made. Either they waited for it, or this process did
+/// not get a processor meanwhile.
 fn changes_beside_a_slow_function(server: &Server) -> bool {
     let (mut slowly, mut writer) = (Client::new(server.address()), Client::new(server.address()));
     assert_eq!(load(&mut writer, "lib", &slow("'no-writes'", "return redis.call('get', 'n')")), "lib");
@@ -130,8 +130,8 @@ fn changes_beside_a_slow_function(server: &Server) -> bool {
     for number in 1..=10 {
         assert_eq!(writer.ask("INCR n"), format!(":{number}"));
     }
-    // If the function has not answered yet, the changes did not wait for it. It returns the value of some moment since
-    // its start.
+    // If the function has not ended yet, the changes did not wait for it. The function returns a value that the key had
+    // at some moment since the function's start.
     let had_ended = writer.ask("INFO commandstats").contains("cmdstat_fcall:");
     let seen = slowly.answer().unwrap();
     assert!(seen == "$-1" || (1..=10).any(|number| seen == number.to_string()), "{seen}");
@@ -146,7 +146,7 @@ fn a_function_that_is_replaced_while_it_waits_for_a_thread_is_a_change() {
         server.stop().unwrap();
         match [answers.0.as_str(), answers.1.as_str()] {
             ["changed", "b"] => Ok(()),
-            // This process was kept from its processor until the thread was free again.
+            // This process did not get a processor until the thread was free again.
             ["read", "$-1"] => Err("it was replaced only after it had run".into()),
             _ => panic!("{answers:?}"),
         }
@@ -165,7 +165,7 @@ fn replaced_while_it_waits(server: &Server) -> (String, String) {
     // The only thread for long reads is busy on the last replica. Changes continue.
     let mut called = |clients: usize| loop {
         let list = writer.ask("CLIENT LIST");
-        // A client that has its answer already is at its next request.
+        // A client that already has the answer to `FCALL` has `GET` as its command.
         if list.matches("cmd=fcall").count() + list.matches("cmd=get").count() >= clients {
             break;
         }

@@ -200,7 +200,8 @@ fn a_client_that_has_ended_its_requests_gets_all_answers() {
         for line in ["MULTI", "INCR n", "EXEC", "WATCH n", "EVAL return{1,2} 0"] {
             requests.extend(request(&line.split(' ').collect::<Vec<_>>()));
         }
-        // More than the buffers of both sockets hold, so the end of the requests is there long before the answers are.
+        // The answers exceed the buffers of both sockets, so the server sees the end of the requests long before it has
+        // sent the answers.
         requests.extend(request(&["GET", "big"]).repeat(2_000));
         requests.extend([request(&["INCR", "n"]), b"*2\r\n$3\r\nGET\r\n$5\r\nab".to_vec()].concat());
         client.send(&requests).unwrap();
@@ -211,7 +212,7 @@ fn a_client_that_has_ended_its_requests_gets_all_answers() {
         (0..2_000).for_each(|_| assert!(client.answer().unwrap() == value));
         assert_eq!(client.answer().unwrap(), ":2");
         assert!(client.answer().is_err(), "the other direction is ended, too");
-        // As in Redis, such a client does not wait for a key.
+        // As in Redis, a client that has ended its requests does not wait for a key.
         let mut waiting = Client::new(server.address());
         waiting.send(&request(&["BLPOP", "list", "0"])).unwrap();
         waiting.end_requests();
@@ -224,11 +225,11 @@ fn a_client_that_has_ended_its_requests_gets_all_answers() {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
-/// The bytes of a request that is not finished.
+/// The number of bytes that are sent of an incomplete request.
 const UNFINISHED: usize = 8 << 20;
 
-/// Returns clients that make the server hold something: half of a request, more answers than they read, a transaction,
-/// or a place in the queue of a key.
+/// Returns four clients. For each the server must keep something: half of a request, unread answers, a transaction, or
+/// a place in the queue of a key.
 fn burdens(server: &Server) -> Vec<Client> {
     let mut clients: Vec<Client> = (0..4).map(|_| Client::new(server.address())).collect();
     clients[0].send(format!("*2\r\n$3\r\nGET\r\n${}\r\n", 2 * UNFINISHED).as_bytes()).unwrap();
@@ -252,7 +253,7 @@ fn a_client_that_vanishes_leaves_nothing() {
     for round in 0..16 {
         burdens(&server).into_iter().for_each(Client::vanish);
         until_alone(&server);
-        // All rounds together are above 256 MiB.
+        // The clients of all rounds together need more than 256 MiB.
         assert!(resident() < before + (64 << 20), "{round}: memory grew from {before} to {}", resident());
     }
     let mut other = Client::new(server.address());
@@ -272,7 +273,7 @@ fn a_client_that_does_nothing_for_ever_is_ended_if_there_is_a_timeout() {
     let mut silent: Vec<Vec<Client>> = (0..8).map(|_| burdens(&server)).collect();
     assert_eq!(other.ask("CONFIG SET timeout 1"), "+OK");
     drop(other);
-    // As in Redis, the clients that wait for a key wait on, and are not idle.
+    // As in Redis, clients that wait for a key are not idle, so they continue to wait.
     until_there_are(&server, 9);
     assert!(resident() < before + (64 << 20), "memory grew from {before} to {}", resident());
     for clients in &mut silent {

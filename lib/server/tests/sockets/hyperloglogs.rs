@@ -6,8 +6,7 @@ use archipelago_server::config::{Appendonly, Settings};
 use archipelago_server::server::Server;
 use std::sync::Arc;
 
-/// The setting is part of the database. Otherwise a log that is read with another setting would produce other bytes from the
-/// same changes.
+/// The setting is part of the database. Otherwise the same log, read with another setting, would produce other bytes.
 #[test]
 fn what_is_sparse_by_a_setting_is_so_after_a_start() {
     let disk = Simulated::new();

@@ -93,7 +93,7 @@ fn a_malformed_request_is_told_behind_the_answers_before_it() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// The answer is that of Redis, where a text in an error is one of C.
+/// The answer is that of Redis, which writes such texts as strings of C.
 #[test]
 fn a_text_in_an_error_ends_at_a_zero_byte() {
     let server = started(Settings::default());

@@ -117,7 +117,7 @@ fn power_may_fail_at_every_call_of_a_stop() {
         }
         told
     };
-    // The limit is as short as lets this machine begin.
+    // The limit is doubled until a script on this machine makes a change before it is stopped.
     let mut limit = Duration::from_micros(400);
     let mut whole = Simulated::new();
     while count(&whole, limit) == (0, 0) {
@@ -272,7 +272,7 @@ fn a_script_may_ask_what_its_user_may_do() {
     server.stop().unwrap();
 }
 
-/// Lua 5.1's `pcall` puts its own result beside those of the function within the reserve of its stack.
+/// Lua 5.1's `pcall` pushes its own result next to the function's results, and uses the stack's reserve for it.
 #[test]
 fn protected_calls_may_return_much() {
     let server = server(1);

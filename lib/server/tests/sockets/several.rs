@@ -27,8 +27,8 @@ enum Op {
     /// Reads all keys.
     Look,
     Set(usize, u64),
-    /// With `WATCH`: moves the second key's value to the first key and writes a new value to the second, if both keys have
-    /// the values that were read before.
+    /// A transaction after `WATCH`. If both keys still have the values that were read before, it moves the second key's
+    /// value to the first key and writes a new value to the second.
     Watched([usize; 2], [u64; 2], u64),
     /// A script that does the same without a condition, and returns the second key's old value.
     Script([usize; 2], u64),

@@ -123,8 +123,8 @@ fn a_call_may_fail_and_the_snapshot_before_stays() {
             disk.fail_at(disk.calls().len() + at, fault);
             let made = store.snapshot(2);
             let harmless = matches!(fault, Fault::Short | Fault::Interrupted);
-            // The journal does not repeat a sync of bytes that are synced, so the last call may not happen, and then it
-            // cannot fail.
+            // The journal syncs no bytes that are synced already. So the last call may be left out, and then the fault
+            // does not occur.
             assert!(made.is_err() || harmless || at + 1 >= calls, "{fault:?} at call {at} of {calls} was not told");
             assert_eq!(store.snapshots().unwrap().status().failure.is_some(), made.is_err());
             assert_eq!(values(&store), (2, 2));
@@ -361,7 +361,7 @@ fn an_end_saves_if_it_is_asked_to() {
     }
 }
 
-/// The end waits for the snapshot's thread, which has steps left after the snapshot was cancelled.
+/// The end of the server waits for the snapshot's thread, which has steps left after the snapshot was cancelled.
 #[test]
 fn an_end_may_come_while_a_snapshot_is_made() {
     for appendonly in [Appendonly::No, Appendonly::Always] {

@@ -143,8 +143,8 @@ fn told(client: &mut Client) -> Vec<String> {
     std::iter::from_fn(|| Some(client.answer().unwrap()).filter(|answer| answer != "+PONG")).collect()
 }
 
-/// The invalidations are those of redis-server 7.0.15. A transaction is one command for `CLIENT CACHING`, from `MULTI` on,
-/// and the commands of a transaction may ask for the keys of those after them.
+/// The invalidations are those of redis-server 7.0.15. `CLIENT CACHING` takes a transaction, from `MULTI` on, as one
+/// command. `CLIENT CACHING` within a transaction counts for the commands of the transaction after it.
 #[test]
 fn caching_is_for_one_command_or_transaction() {
     let server = server(2);
@@ -293,8 +293,8 @@ fn with_a_log(name: &str, test: impl FnOnce(Settings)) {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
-/// A change may be carried out after the keys of a transaction were recorded, and before the transaction. The change's
-/// message then precedes the transaction's answer, and the next change is reported all the same.
+/// A change may be carried out between the recording of a transaction's keys and the transaction. The change's message
+/// then precedes the transaction's answer. The next change must be reported, too.
 #[test]
 fn a_transaction_behind_a_change_is_told_of_the_next_one() {
     with_a_log("behind", |settings| {
@@ -315,7 +315,8 @@ fn a_transaction_behind_a_change_is_told_of_the_next_one() {
             while client.answer().unwrap() == "invalidate b" {}
             assert_eq!(writer.answer().unwrap(), "+OK");
             assert_eq!(writer.ask(&format!("SET b {round}y")), "+OK");
-            // The message of one of the two changes. The writer may be answered before the message is sent.
+            // This message belongs to either of the two changes, since the writer may be answered before the first
+            // change's message is sent.
             assert_eq!(client.answer().unwrap(), "invalidate b");
         }
     });

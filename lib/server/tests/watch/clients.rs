@@ -9,8 +9,8 @@ fn number(client: &mut Client) -> String {
     client.ask("CLIENT ID")[1..].to_owned()
 }
 
-/// Returns a list of clients once it is as expected, or after many looks. What the list shows of a client is stored at
-/// the end of a round of the client's loop, which may be after the client has its answers.
+/// Asks for the list of clients until it is as expected, or many times, and returns the last list. What the list shows
+/// of a client is stored at the end of a round of the client's loop. The client may have its answers before that.
 fn list_when(client: &mut Client, line: &str, expected: impl Fn(&str) -> bool) -> String {
     for _ in 0..1_000 {
         let list = client.ask(line);
@@ -72,7 +72,7 @@ fn a_client_that_waits_is_let_go_once() {
         assert_eq!(other.ask(&format!("CLIENT UNBLOCK {id}{how}")), ":0");
         assert_eq!(waiting.answer().unwrap(), answer);
     }
-    // The next element goes to other clients.
+    // The client no longer waits, so a new element stays in the list.
     assert_eq!(other.ask("RPUSH list a"), ":1");
     assert_eq!(other.ask("LLEN list"), ":1");
     assert_eq!(waiting.ask("PING"), "+PONG");
@@ -149,8 +149,8 @@ fn clients_are_told_that_they_wait_in_vain() {
     }
 }
 
-/// If one client waits for a list at a key and another for a group's entries of a stream at the same key, the second
-/// client is told that the stream is gone, and the first client waits on.
+/// One client waits for a list, another for a group's entries of a stream, both at the same key. If the stream is
+/// deleted, the second client is told so, and the first client continues to wait.
 #[test]
 fn clients_that_wait_for_other_types_go_on() {
     let server = server(2);
@@ -166,7 +166,8 @@ fn clients_that_wait_for_other_types_go_on() {
     assert_eq!(list.answer().unwrap(), "k a");
 }
 
-/// A client that has got nothing is looked at again if a command that was served after it has filled one of its keys.
+/// If a client has got nothing, and a command that is served after it fills one of its keys, the server looks at the
+/// client again.
 #[test]
 fn one_waiting_client_fills_the_key_of_another() {
     let server = server(2);

@@ -254,12 +254,12 @@ fn clients_that_would_miss_events_are_ended() {
         assert_eq!(news.answer().unwrap(), "message news 1", "it listens to no events");
         listeners
     };
-    // Each event takes a kilobyte. The listener has no message, so only the events themselves are too many.
+    // Each event takes a kilobyte. The listener gets no messages, so the memory of the events alone exceeds the limit.
     sets("20000", &["SUBSCRIBE __keyevent@0__:del"]).iter_mut().for_each(until_ended);
-    // Here the events are few enough, and their messages are too many.
+    // Here the events stay within the limit, and their messages exceed it.
     let lines = ["SUBSCRIBE __keyevent@0__:del", "PSUBSCRIBE *", "PSUBSCRIBE __key*@0__:*"];
     sets("14000", &lines).iter_mut().for_each(until_ended);
-    // Here both are few enough.
+    // Here both stay within the limit.
     for listener in &mut sets("1000", &lines)[1..] {
         (0..2000).for_each(|_| assert!(listener.answer().unwrap().starts_with("pmessage ")));
     }

@@ -1,4 +1,4 @@
-//! What people and clients observe of the server: events, other clients, caches, slow commands.
+//! Information about the server, for people and clients: events, other clients, caches, slow commands, metrics.
 
 mod caching;
 #[allow(dead_code, reason = "some of it is for the other program")]

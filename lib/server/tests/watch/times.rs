@@ -39,7 +39,7 @@ fn latency_is_sampled_and_told() {
     let mut client = Client::new(server.address());
     assert!(client.ask("LATENCY DOCTOR").contains("not monitored"));
     client.ask("CONFIG SET latency-monitor-threshold 300");
-    // No other command lasts so long, unless the server is kept from its processor for all of it.
+    // No other command lasts so long, unless the server gets no processor for this time.
     client.ask("DEBUG SLEEP 0.5");
     let latest = client.ask("LATENCY LATEST");
     assert!(latest.starts_with("command :"), "{latest}");

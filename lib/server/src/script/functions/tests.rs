@@ -188,7 +188,8 @@ fn ten_thousand_functions_are_called_one_by_one() {
     assert_eq!((db.functions.counts(), db.functions.bytes()), ((0, 0), 0));
 }
 
-/// Each library alone stays within the instructions of one script. All libraries of the payload together exceed them.
+/// Each library alone needs fewer instructions than one script may execute. A payload is refused if its libraries
+/// together need more.
 #[test]
 fn a_payload_is_loaded_within_what_one_script_may() {
     let library = |name: usize, rounds: u32| {

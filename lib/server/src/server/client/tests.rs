@@ -17,7 +17,8 @@ fn client() -> (Client, net::TcpStream) {
     (Client::new(wire, card, Identity::new(&Acl::default()), true), other)
 }
 
-/// A long answer to a client that reads in small pieces. All moves of unsent bytes together are no longer than the answer.
+/// A client reads a long answer in small pieces. All moves of unsent bytes together move no more bytes than the answer
+/// has.
 #[test]
 fn unsent_bytes_are_seldom_moved() {
     let (mut client, mut other) = client();

@@ -84,7 +84,7 @@ fn requests_wait_while_a_mailbox_is_full_and_a_client_receives_them() {
     assert!(carried_out(&mut own, true, false) && carried_out(&mut own, false, true));
 }
 
-/// Each client waits for the same many keys, and for each key there is a look at the clients.
+/// All clients wait for the same keys. One look at a client covers all of its keys.
 #[test]
 fn a_client_that_waits_for_many_keys_is_looked_at_once() {
     let (mut own, owner, _other) = with_a_client();
@@ -142,7 +142,7 @@ fn the_end_of_watches_and_of_listening_outlasts_a_full_disk() {
     assert!(refused.iter().all(Reply::is_error), "{refused:?}");
     let state = || shared.store.db().inspect(0, |db| (db.watched_in(0).len(), db.wished())).unwrap();
     assert_eq!(state(), (3, 2));
-    // They are tried again, and refused again, until there is room.
+    // The changes that are owed are tried again, and refused again, until there is room.
     let owed = shared.owed();
     assert_eq!(owed.len(), 3);
     assert!(carry_out(owed).iter().all(Reply::is_error));
@@ -191,7 +191,7 @@ fn idle_clients_are_ended_and_silent_connections_are_probed() {
     assert!(!idle(&mut own, 10_000));
     own.client(owner).unwrap().monitors = false;
     assert!(idle(&mut own, 10_000));
-    // The same of the loops other than the first, which sleep in between.
+    // The loops other than the first do the same. They sleep in between.
     own.number = 1;
     let client = own.client(owner).unwrap();
     (client.dead, client.last) = (false, now() - 10_000);
@@ -203,7 +203,7 @@ fn idle_clients_are_ended_and_silent_connections_are_probed() {
     assert!(own.patience().unwrap() > Duration::from_millis(100));
 }
 
-/// A wait may be longer than `timeout`, and end in the round in which idle clients are looked for.
+/// A client's wait may be longer than `timeout`, and end in the round in which the loop ends idle clients.
 #[test]
 fn a_client_whose_wait_just_ended_is_not_idle() {
     let (mut own, owner, _other) = with_a_client();
@@ -214,7 +214,7 @@ fn a_client_whose_wait_just_ended_is_not_idle() {
     own.end_idle();
     let client = own.client(owner).unwrap();
     assert!(!client.dead && client.waits == 0);
-    // Until the client's deadline.
+    // This wait ends at the client's deadline.
     let past = Instant::now();
     (client.blocked, client.sleeps, client.last) = (Some((Some(past), Reply::NullArray)), true, now() - 10_000);
     own.deadlines.insert((past, owner.slot));
