@@ -4,8 +4,8 @@
 //! For each run, workload and thread count, every method has its turn. So the methods alternate within seconds, and a
 //! ratio compares measurements of about the same time. A method is made anew for each turn. It then passes through all
 //! update ratios, distributions and amounts of external work. Additions and removals are equally frequent, so the
-//! structure keeps about its size. On the virtual machine (a simulator), where making a method takes no time, it is
-//! made anew for each of these as well.
+//! structure keeps about its size. On the virtual machine (a simulator) making a method takes no time. So there a
+//! method is made anew for each combination of these parameters.
 
 mod clients;
 mod methods;

@@ -134,7 +134,8 @@ pub struct Run {
     pub bytes_per_line: f64,
     /// The reads and the updates that ended within the measured span, if the program distinguishes them.
     pub kinds: Option<[OpTotals; 2]>,
-    /// Restarted reads, in percent of the operations of the whole run, if the program counts them.
+    /// Restarted reads or transactions ([`program::Program::retries`]), in percent of the operations of the whole run,
+    /// if the program counts them.
     pub retry_percent: Option<f64>,
     /// Repeated attempts at updates, in percent of all attempts of the whole run, if the program counts them.
     pub abort_percent: Option<f64>,
