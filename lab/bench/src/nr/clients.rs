@@ -43,7 +43,7 @@ impl Load {
 /// keys in every core's cache, or without new ones.
 struct Draws {
     rng: SmallRng,
-    /// Draws keys; without it all numbers are keys.
+    /// Draws keys. If it is `None`, every number of the keys' type can be a key.
     sampler: Option<Sampler>,
     update_percent: u32,
 }

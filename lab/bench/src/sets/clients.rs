@@ -17,7 +17,7 @@ pub struct Spec {
     pub items: usize,
     /// Buckets of a hash table; 0 for other structures.
     pub buckets: usize,
-    /// Percentage of operations that insert or remove, half of them each.
+    /// Percentage of operations that are updates; half of the updates insert, half remove.
     pub update_percent: u32,
     /// Which keys are popular.
     pub distribution: Distribution,
