@@ -12,8 +12,8 @@ use crate::store::{Stop, Store, Write};
 /// Rows that one transaction inserts.
 const BATCH: usize = 100;
 
-/// What each customer has paid before the run. A warehouse has received this amount from each of its customers. A
-/// delivered order's lines cost nothing.
+/// What each customer has paid before the run. A warehouse has received this amount from each of its customers. The
+/// lines of orders that are delivered before the run cost nothing.
 const PAID: i64 = 10_00;
 
 /// Inserts rows, [`BATCH`] rows in each transaction.
