@@ -60,8 +60,8 @@ fn known<T: Measured, M: Method + 'static>(on: On, name: &'static str, make: Mak
 }
 
 /// Returns the methods for any structure. The virtual machine cannot run `parking_lot`'s locks. There, `sl` is a spin
-/// lock that reads the lock's word before it tries to write it, and `rwl` is the paper's own readers-writer lock
-/// (§3.8).
+/// lock that reads the lock's word before it tries to write it, and `rwl` is this project's variant of the paper's
+/// readers-writer lock (§3.8).
 fn locks_and_replicas<T: Measured>() -> Vec<Known> {
     vec![
         known(On::Native, "sl", |_, filled| SingleLock::<parking_lot::RawMutex, T>::over(filled())),

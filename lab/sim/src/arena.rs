@@ -3,10 +3,10 @@
 //! Which words share a cache line is part of a simulation's result. An ordinary heap decides this by everything that
 //! the process did before. In a binary that installs [`SimAlloc`] as its global allocator, simulated threads allocate
 //! from an arena of the run. Each thread cuts blocks from chunks of whole pages, so that the first access to a page
-//! determines its NUMA node. If a thread of the run frees such a block, the block is added to a list of that thread.
-//! Blocks of more than 16 KiB, and blocks that are aligned to more than 128 bytes, have pages of their own. All other
-//! allocations use the system's allocator. If `SimAlloc` is not installed, all allocations use the system's allocator,
-//! and runs are not exactly repeatable.
+//! determines its NUMA node. If a thread of the run frees such a block, the block is added to a list of the freeing
+//! thread. Blocks of more than 16 KiB, and blocks that are aligned to more than 128 bytes, have pages of their own. All
+//! other allocations use the system's allocator. If `SimAlloc` is not installed, all allocations use the system's
+//! allocator, and runs are not exactly repeatable.
 //!
 //! A program writes to the memory that it allocates, and a freed block contains the address of the next free one. The
 //! model sees plain accesses only if they are announced. The allocator announces both kinds of write itself, so that

@@ -63,7 +63,7 @@ pub enum Point {
 pub enum Fault {
     /// A thread loses its processor for a while.
     Stall {
-        /// The thread's dense index ([`world::Current::slot`](crate::world::Current::slot)); `None` for any thread.
+        /// The thread's dense index ([`world::Current::slot`](crate::world::Current::slot)); `None` for every thread.
         thread: Option<usize>,
         /// When the thread is stalled.
         at: Point,

@@ -5,8 +5,8 @@
 //! contains the line). Tags ([`tags`]) only model the capacity of caches; whether a copy is valid is in the record. The
 //! states are those of MESI, with a clean forwarder per socket.
 //!
-//! An access happens in one step when its core is granted the line; its cost depends on the source of the data and
-//! the copies that must be invalidated, plus the waits at links and memory controllers ([`traffic`]).
+//! An access happens in one step when its core is granted the line. Its cost depends on the source of the data, on the
+//! copies that must be invalidated, and on the waits at links and memory controllers ([`traffic`]).
 
 mod line;
 mod stream;

@@ -76,8 +76,8 @@ struct Place {
 }
 
 /// The thread's charged access with this number after a plain access is the last that can announce the plain access.
-/// Late announcements are allowed, since code often reads memory beside an atomic just before the atomic, and since the
-/// address of an item in a growing list is known only after the item has been written.
+/// Late announcements are allowed for two reasons. Code often reads the memory beside an atomic just before it reads
+/// the atomic. And the address of an item in a growing list is known only after the item has been written.
 const SOON: u8 = 4;
 
 /// A plain access without an announcement so far.
@@ -119,7 +119,8 @@ impl Watch {
         self.places.clear();
     }
 
-    /// Called when the model has charged `thread`, measured or not, with an access to the line of `addr`.
+    /// Called when the model has charged `thread` (a client or a background thread) with an access to the line of
+    /// `addr`.
     pub(crate) fn announce(&mut self, thread: usize, addr: usize, writes: bool) {
         let line = addr / LINE;
         self.settle(thread, line, writes);

@@ -43,9 +43,9 @@ pub trait Turns {
     /// Returns the run's seed.
     fn seed(&self) -> u64;
 
-    /// Waits for the other threads. Then calls `op` with 0, 1, 2 and so on: below `limit` in a run of given work, and
-    /// until the run is over in a run of a given time. Calls `between` after each operation; its time belongs to no
-    /// operation.
+    /// Waits for the other threads (on this machine). Then calls `op` with 0, 1, 2 and so on below `limit`, until the
+    /// run is over: its time is up, or it is interrupted. Calls `between` after each operation; no latency includes the
+    /// time of `between`.
     fn go(&mut self, limit: usize, op: impl FnMut(usize) -> Done, between: impl FnMut());
 
     /// Called after [`go`](Self::go) if one call of `op` did several operations: `correct` computes two results, the

@@ -322,8 +322,8 @@ pub fn only_simulated() -> Result<(), Failure> {
 /// threads have left a wrong state.
 ///
 /// # Errors
-/// If the run does not end well or leaves an error, if an operation missed a key that is present (a contender that
-/// loses keys would be credited with short operations), or if this program was built for the real machine.
+/// If the run does not end well or leaves an error, if an operation missed a key that is present, or if this program
+/// was built for the real machine. (A contender that loses keys would be credited with short operations.)
 pub fn run<S>(
     machine: &Machine,
     config: &Config,

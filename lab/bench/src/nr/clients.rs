@@ -39,8 +39,8 @@ impl Load {
     }
 }
 
-/// The operations of a thread, drawn one by one: no operation is repeated, so a structure is not left with the same few
-/// keys in every core's cache, or without new ones.
+/// The operations of a thread, drawn one by one. If operations were repeated, the same few keys would stay in every
+/// core's cache, and no new keys would be inserted.
 struct Draws {
     rng: SmallRng,
     /// Draws keys. If it is `None`, every number of the keys' type can be a key.

@@ -395,8 +395,8 @@ fn lock_at(met: Met<'_>) -> Result<(), Retry> {
     if met.node.version.try_lock_at(met.version) { Ok(()) } else { Err(Retry) }
 }
 
-/// Makes a layer's root, whose content has moved to two nodes, the inner node above them. The caller has the root's
-/// version locked.
+/// Turns a layer's root, whose content has moved to two nodes, into the inner node above these nodes. The caller has
+/// the root's version locked.
 fn become_inner(root: &Node, level: u32, separator: u64, [left, right]: [u64; 2]) {
     root.set_level(level);
     root.set_slice(0, separator);

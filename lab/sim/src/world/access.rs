@@ -90,8 +90,8 @@ pub fn fence(sequentially_consistent: bool) {
 }
 
 /// Makes one turn of a wait loop. If the turn only loaded, from at most eight lines, the thread waits until one of
-/// these lines changes. The wait lasts at most 20 virtual microseconds, doubled (up to 5 milliseconds) each time that
-/// no line has changed, so that loops which count turns or read a clock continue. Otherwise the thread yields.
+/// these lines changes. The wait lasts at most 20 virtual microseconds. This limit is doubled (up to 5 milliseconds)
+/// each time that no line has changed. So loops that count turns or read a clock continue. Otherwise the thread yields.
 pub fn spin_hint() {
     let Some(engine) = engine() else { return core::hint::spin_loop() };
     match with(engine, |engine| engine.spin()) {

@@ -41,9 +41,9 @@ pub struct Finding {
     pub ratios: Vec<f64>,
     /// The number of cells in which the claim is true.
     pub so: usize,
-    /// For orderings: the probability that a result at least as clear, for either side, arises by chance, that is, if a
-    /// fair coin decides in each cell which of the two contenders is ahead. Cells in which neither is ahead do not
-    /// count.
+    /// For orderings: the probability that chance gives a result that is at least as clear, for either side. By chance
+    /// means that a fair coin decides in each cell which of the two contenders is ahead. Cells in which neither is
+    /// ahead do not count.
     pub chance: Option<f64>,
     /// Whether the cells are those of a sweep.
     pub swept: bool,
