@@ -1,9 +1,9 @@
 //! The modelled memory system: the caches that have each line, the line's state in them, and the cost of an access.
 //!
-//! Every line has one record. It contains the core that has the line exclusively (modified or exclusive), the cores
-//! with a valid copy, the sockets whose third-level cache can serve the line, and its home (the node whose memory
-//! contains the line). Tags ([`tags`]) only model the capacity of caches; whether a copy is valid is in the record. The
-//! states are those of MESI, with a clean forwarder per socket.
+//! Every line has one record. The record contains the core that has the line exclusively (modified or exclusive), the
+//! cores with a valid copy, the sockets whose third-level cache can serve the line, and the line's home (the node whose
+//! memory contains the line). Tags ([`tags`]) only model the capacity of caches; whether a copy is valid is in the
+//! record. The states are those of MESI, with a clean forwarder per socket.
 //!
 //! An access happens in one step when its core is granted the line. Its cost depends on the source of the data, on the
 //! copies that must be invalidated, and on the waits at links and memory controllers ([`traffic`]).

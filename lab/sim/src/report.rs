@@ -278,9 +278,9 @@ pub struct Report {
     pub model_bytes: usize,
     /// The number of cache lines that the program accessed.
     pub lines: usize,
-    /// The number of threads that were abandoned: they did not end even when they were unwound, because a destructor
-    /// waited forever; or the run failed, and [`Config::unwind`](crate::Config::unwind) is off. Their stacks, and what
-    /// they own, are leaked.
+    /// The number of threads that were abandoned: they did not end even when they were unwound (a destructor may wait
+    /// forever, for example); or the run failed, and [`Config::unwind`](crate::Config::unwind) is off. Their stacks,
+    /// and what they own, are leaked.
     pub abandoned: usize,
     /// With [`Config::watch`](crate::Config::watch): plain accesses to shared memory that were not announced, the most
     /// frequent first.

@@ -1,4 +1,4 @@
-//! The threads that use a set, on either machine: they fill it, look up, insert and remove.
+//! The program that uses a set, on either machine: it fills the set, and its threads look up, insert and remove.
 
 use archipelago_sets::{Set, SetSession, Visit};
 use rand::rngs::SmallRng;

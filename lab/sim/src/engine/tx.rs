@@ -243,7 +243,7 @@ impl Engine {
 
     /// Nests a transaction. If the nesting is too deep, all levels are doomed. Returns whether the unwinding of a
     /// doomed transaction stops at this level. It stops here if this level's body leaves by unwinding, the outermost
-    /// transaction was begun explicitly, and no other level stops the unwinding.
+    /// transaction was begun explicitly and is not doomed yet, and no enclosing level stops the unwinding.
     pub(crate) fn tx_nest(&mut self, unwinds: bool) -> bool {
         let thread = &mut self.threads[self.current];
         thread.tx_depth += 1;
