@@ -113,7 +113,8 @@ pub struct Config {
     /// The longest time, in virtual nanoseconds, without a client that changes a value or is woken by a timer. After it
     /// the run counts as stalled, or as deadlocked if every client waits.
     pub stall_ns: u64,
-    /// The run counts as stalled at this virtual time, in nanoseconds; 281 seconds at most.
+    /// The run counts as stalled at this virtual time, in nanoseconds, or as deadlocked if every client waits; 281
+    /// seconds at most.
     pub limit_ns: u64,
     /// The run counts as stalled after this many accesses.
     pub limit_accesses: u64,

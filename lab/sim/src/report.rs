@@ -9,7 +9,8 @@ use crate::watch::Unannounced;
 pub enum Outcome {
     /// Every client thread returned, and so did the tear-down.
     Done,
-    /// Every client thread waits for an event that no thread will cause.
+    /// Every client thread waits, and no thread can wake one of them, or the run has reached its limit of time without
+    /// progress ([`Config::stall_ns`](crate::Config::stall_ns)) or its limit of time.
     Deadlock {
         /// The waiting client threads.
         waiting: Vec<usize>,

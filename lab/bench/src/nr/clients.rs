@@ -75,8 +75,8 @@ pub type Make<T, M> = fn(&Load, &(dyn Fn() -> T + Sync)) -> M;
 pub struct Clients<T, M> {
     load: Load,
     make: Make<T, M>,
-    /// On the virtual machine (a simulator): a structure that is made once, and from which the structures of each run
-    /// are copied. It is made outside of the runs, so its memory is not simulated.
+    /// On the virtual machine (a simulator): a structure that is made once, outside of the runs, so that its memory is
+    /// not simulated. If the structures can be copied, those of each run are copies of this one.
     first: OnceLock<T>,
 }
 

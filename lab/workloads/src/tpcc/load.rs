@@ -99,7 +99,7 @@ fn warehouse<D: Store>(db: &D, tables: &Tables<D>, scale: Scale, w: u16, seed: u
 fn customers<D: Store>(db: &D, tables: &Tables<D>, scale: Scale, (w, d): (u16, u8), random: &mut Random) {
     let mut made = random.clone();
     let customer = |c: u16| {
-        // Each of the thousand last names belongs to one of the first thousand customers.
+        // The first thousand customers have different last names.
         let last = if c <= 1000 { c - 1 } else { draw::last(&mut made, When::Load, scale.customers) };
         let person = Person {
             first: name(&made.text(8, 16)),
