@@ -36,8 +36,9 @@ pub enum Command {
     },
     /// Print the machine as the library sees it
     Machine,
-    /// Measure this machine and write it as a file for `cargo sim … --machine FILE`: the costs of transfers between cores, of caches and of
-    /// memory. It takes between a second and a few minutes, depending on the number of cores, during which nothing else should run
+    /// Measure this machine and write it as a file for `cargo sim … --machine FILE`: the costs of transfers between
+    /// cores, of caches and of memory. This takes between a second and a few minutes, depending on the number of cores.
+    /// Meanwhile nothing else should run
     Calibrate(Calibrate),
     /// Serve clients of Redis's protocol, with one replica of the database per NUMA node
     Serve(Box<Serve>),
@@ -62,7 +63,7 @@ pub enum Bench {
     Locks(Box<Locks<Timed>>),
     /// The B-link tree under each technique of the NUMA B-tree thesis
     Blink(Box<Blink<Timed>>),
-    /// Eunomia, with its techniques switched on one by one, and its rivals, where many threads write to few keys
+    /// Eunomia with its techniques switched on one by one, and Eunomia's rivals, where many threads write to few keys
     Euno(Box<Euno<Timed>>),
     /// Transactions: TPC-C, YCSB and SmallBank under every scheme over every map, beside a store with one lock
     Txn(Box<Txn<Timed>>),
@@ -110,8 +111,8 @@ pub struct Nr {
     #[arg(long, default_value = "all")]
     pub workload: String,
     /// Methods, comma-separated: sl (one lock), rwl (one readers-writer lock), fc and fc+ (flat combining; fc+ has a
-    /// lock for readers), nr (node replication), nr+ (reads first where a change may have nothing to change), lf
-    /// (lock-free, frees nothing), lf-freeing, lf-crossbeam (crossbeam's skip list), or all
+    /// lock for readers), nr (node replication), nr+ (first reads whether there is something to change), lf (lock-free,
+    /// frees nothing), lf-freeing, lf-crossbeam (crossbeam's skip list), or all
     #[arg(long, default_value = "sl,rwl,fc,fc+,nr")]
     pub method: String,
     /// Replicas of node replication [default: one per NUMA node]
@@ -158,7 +159,7 @@ pub struct Calibrate {
     /// Write the file here [default: standard output]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Take a few seconds only, to see whether it works. The numbers are unreliable
+    /// Take a few seconds only, to see whether calibration works here. The numbers are unreliable
     #[arg(long)]
     pub quick: bool,
 }

@@ -165,8 +165,8 @@ fn cells<C: clap::Args>(
             let percents = if trace.is_some() { &[0][..] } else { &args.update_percent };
             for &updates in percents {
                 let entries = (records as u64 * u64::from(args.capacity_percent) / 100).max(16) as usize;
-                // Where all records have room, none gives way. The hits of a trace are compared with those of the best
-                // cache of exactly this many records.
+                // If all records have room, none is evicted. A trace gets no slack, since its hits are compared with
+                // the hits of the best cache of exactly this many records.
                 let all = trace.is_none() && entries >= records;
                 let room = if all { Room::for_all(entries) } else { Room::of(entries) };
                 let work = Work { theta, updates, records, room, trace, caches };

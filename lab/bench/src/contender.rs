@@ -64,7 +64,8 @@ pub enum On {
     Both,
     /// On this machine only: the virtual machine (a simulator) cannot run the contender, or models it badly.
     Native,
-    /// On the virtual machine only: the contender shows the effect of one of an index's parts.
+    /// On the virtual machine only: the contender shows the effect of one of an index's parts, or stands for a
+    /// contender that is [`Native`](Self::Native).
     Simulated,
 }
 
@@ -80,7 +81,7 @@ impl On {
 pub struct Info {
     /// The name on the command line and in reports.
     pub name: &'static str,
-    /// True if the index is this library's own, false if it is a peer.
+    /// True if the index is this library's own, false if it is a peer or a rival.
     pub ours: bool,
     /// Where it can be measured.
     pub on: On,

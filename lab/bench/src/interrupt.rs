@@ -81,14 +81,14 @@ pub fn flag() -> &'static Flag {
     &INTERRUPTED
 }
 
-/// Returns whether a signal came.
+/// Returns whether a signal has arrived.
 #[inline]
 pub fn requested() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
 /// Returns the exit code of a command that reported its complete runs after a signal: 130 after Ctrl-C, 143 after
-/// SIGTERM.
+/// SIGTERM, 129 after SIGHUP.
 pub fn exit_code() -> ExitCode {
     let signal = SIGNAL.load(Ordering::Relaxed);
     ExitCode::from(code(if signal == 0 { SIGINT } else { signal }))

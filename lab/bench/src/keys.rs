@@ -236,9 +236,8 @@ pub fn emails(count: usize, fresh: usize, seed: u64) -> KeySet<Vec<u8>> {
     split(keys, count, 0)
 }
 
-/// Reads the distinct lines of a file (of standard input, for `-`) and shuffles them. `count` lines are to
-/// load, or all that are not held back if it is `None`. Up to `fresh` lines are held back, but at most a fifth
-/// of the file.
+/// Reads the distinct lines of a file (of standard input, for `-`) and shuffles them. Up to `fresh` lines are held
+/// back, but at most a fifth of the file. `count` of the other lines are loaded; if `count` is `None`, all of them.
 ///
 /// # Errors
 /// If the file cannot be read, is empty, or has fewer than `count` distinct lines beside those held back.

@@ -64,10 +64,10 @@ const WRONG: u8 = 2;
 /// Returns one of these exit codes:
 ///
 /// - 0 on success;
-/// - 1 if one of this library's indexes fails the exam, or if `--fail-on-slower` is given and anything is slower or
-///   nothing could be compared;
-/// - 2 after one sentence on standard error, if the arguments are wrong or the system does not permit the command;
-/// - 130 after Ctrl-C, and 143 after SIGTERM.
+/// - 1 if one of this library's indexes fails the exam; if `--fail-on-slower` is given, and anything is slower or
+///   nothing could be compared; or if `sim … --watch` finds accesses that are not announced;
+/// - 2, with a message on standard error, if the arguments are wrong or the command fails otherwise;
+/// - 130 after Ctrl-C, 143 after SIGTERM, and 129 after SIGHUP.
 pub fn run<R: Roster>(args: impl IntoIterator<Item = impl Into<OsString> + Clone>, release_memory: fn()) -> ExitCode {
     let done = match parse::<R>(args) {
         Ok(cli) => execute::<R>(&cli, release_memory),

@@ -89,7 +89,7 @@ impl<L: Lock> Program for Sections<L> {
     }
 }
 
-/// The locks that admit one thread at a time; below, the locks that admit readers together.
+/// The locks that admit one thread at a time. `SHARED` has the locks that admit several readers at a time.
 const EXCLUSIVE: [Known<Option<u32>>; 10] = [
     Known::of::<Sections<Mutex<RawTas, ()>>>("tas"),
     Known::of::<Sections<Mutex<RawTtas, ()>>>("ttas"),

@@ -4,8 +4,8 @@
 //! For each run, workload and thread count, every method has its turn. So the methods alternate within seconds, and a
 //! ratio compares measurements of about the same time. A method is made anew for each turn. It then passes through all
 //! update ratios, distributions and amounts of external work. Additions and removals are equally frequent, so the
-//! structure keeps about its size. On the virtual machine (a simulator), where making a method takes no time, it is
-//! made anew for each of these as well.
+//! structure keeps about its size. On the virtual machine (a simulator) making a method takes no time. So there a
+//! method is made anew for each combination of these parameters.
 
 mod clients;
 mod methods;
@@ -60,8 +60,8 @@ fn known<T: Measured, M: Method + 'static>(on: On, name: &'static str, make: Mak
 }
 
 /// Returns the methods for any structure. The virtual machine cannot run `parking_lot`'s locks. There, `sl` is a spin
-/// lock that reads the lock's word before it tries to write it, and `rwl` is the paper's own readers-writer lock
-/// (§3.8).
+/// lock that reads the lock's word before it tries to write it, and `rwl` is this project's variant of the paper's
+/// readers-writer lock (§3.8).
 fn locks_and_replicas<T: Measured>() -> Vec<Known> {
     vec![
         known(On::Native, "sl", |_, filled| SingleLock::<parking_lot::RawMutex, T>::over(filled())),

@@ -2,9 +2,9 @@
 //! have to run on the virtual machine (a simulator), too. A published crate uses the processor's atomics and the
 //! operating system's threads, which the virtual machine cannot see.
 //!
-//! Each rival is written as in its paper, but with this library's version lock and memory reclamation. So a comparison
-//! shows the difference of the structures, not of the locks and the reclamation. (The lock-free lists and Citrus are in
-//! `archipelago_sets`.)
+//! Each rival follows its paper, except for the differences that its module names, and except that it has this
+//! library's locks and memory reclamation. So a comparison shows the difference of the structures, not of the locks and
+//! the reclamation. (The lock-free lists and Citrus are in `archipelago_sets`.)
 
 pub mod btree;
 mod bytes;

@@ -1,5 +1,5 @@
 //! All contenders by name: this library's indexes, the peers (indexes of published crates) that the program was built
-//! with, a B+tree, and the standard library's maps under a lock.
+//! with, and rivals that every program has (a B+tree, a tree like Masstree, and trees under one lock).
 //!
 //! An index is named at run time, but its calls must be direct. So code that uses an index is generic, and is passed as
 //! a [`Visit`]: [`Dispatch::dispatch`] turns the name into the type. Peers are in crates of their own, which depend on

@@ -114,7 +114,8 @@ impl Program for Clients {
 
     fn skews(&self, shared: &Shared) -> Option<u64> {
         let counted = matches!(self.workload, Workload::SmallBank(_)) && self.store.isolation == Isolation::Snapshot;
-        // Counted anew: a counter among what the threads share would move the rest of it to other cache lines.
+        // The skews are counted anew: a counter among the shared data would move other shared data to other cache
+        // lines.
         counted.then(|| shared.arena.check_at(self.store.isolation)).and_then(Result::ok)
     }
 

@@ -126,7 +126,7 @@ impl<K: BenchKey> Exam<'_, K> {
         // An index that panics has failed; the exam continues with the others.
         let verdict = catch_unwind(AssertUnwindSafe(|| part(&empty(), clock)));
         let verdict = verdict.unwrap_or_else(|_| Err("it panicked".to_owned()));
-        // A part that has ended early has found nothing in a part of its work only.
+        // A part that an interrupt ended early has done only some of its work, so the lack of a finding proves nothing.
         let cut_off = verdict.is_ok() && (self.interrupted)();
         self.verdicts.push((!cut_off).then_some(verdict));
     }

@@ -1,4 +1,5 @@
-//! YCSB's workloads as streams of operations, made before anything is timed.
+//! YCSB's workloads. Their operations are a stream that is made before anything is timed ([`stream`]), or are drawn one
+//! by one ([`Draws`]).
 //!
 //! | workload | operations | keys |
 //! |---|---|---|
@@ -11,8 +12,8 @@
 //! | F | 50 % read, 50 % read-modify-write | by the distribution |
 //!
 //! Every key that is read is in the index. Each thread has a stream of its own, and inserts keys of its own. In D, the
-//! latest keys of a thread are first those that it inserted itself, then those that were loaded last: a thread cannot
-//! know beforehand what the other threads will have inserted.
+//! latest keys of a thread are first the keys that it inserted itself, then the keys that were loaded last. A thread
+//! cannot know beforehand what the other threads will have inserted.
 //!
 //! A stream holds copies of its keys in the order of use. Reading the next key is therefore a sequential read, and the
 //! measurement shows the index's cache misses rather than the workload's.
@@ -47,8 +48,8 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// All workloads in the order in which they run on one index. Those that insert come last. So the others find the
-    /// same index, whichever workloads were chosen.
+    /// All workloads, in the order in which they run on one index. After the load, the workloads that insert run last.
+    /// So the others find the same index, whichever workloads were chosen.
     pub const ALL: [Workload; 7] =
         [Workload::Load, Workload::A, Workload::B, Workload::C, Workload::F, Workload::D, Workload::E];
 
@@ -115,7 +116,7 @@ impl Distribution {
     /// Parses `uniform`, `latest`, `zipf` or `zipf:S`.
     ///
     /// # Errors
-    /// If it is none of these, or `S` is not a positive number.
+    /// If it is none of these, or `S` is not a positive finite number.
     pub fn parse(text: &str) -> Result<Distribution, Failure> {
         match text {
             "uniform" => Ok(Distribution::Uniform),

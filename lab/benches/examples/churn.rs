@@ -103,7 +103,8 @@ fn run<K: Key>(plan: &Plan, make: fn(u64) -> K) -> ExitCode {
     verdict(&peaks)
 }
 
-/// Prints the memory of the run, at most four times a minute, and keeps the peak of each interval.
+/// Prints the memory of the run, every 2 seconds at first and every 15 seconds later, and keeps the peak of each
+/// interval.
 fn watch(bytes: impl Fn() -> usize, done: impl Fn() -> u64, over: &AtomicBool) -> Vec<Peak> {
     let (mut peaks, mut printed) = (vec![Peak::default()], Instant::now());
     while !over.load(Relaxed) {
@@ -124,8 +125,8 @@ fn watch(bytes: impl Fn() -> usize, done: impl Fn() -> u64, over: &AtomicBool) -
     peaks
 }
 
-/// Judges whether memory is flat: the last intervals needed little more than the first ones. The very first interval
-/// is not counted.
+/// Judges whether memory is flat: the peak in the second half of the intervals is at most little above the peak in the
+/// first half. Fewer than five intervals are not judged.
 fn verdict(peaks: &[Peak]) -> ExitCode {
     if peaks.len() < 5 {
         println!("too short to say whether memory is flat");

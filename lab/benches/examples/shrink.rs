@@ -4,8 +4,8 @@
 //! ```text
 //! cargo run --release -p archipelago-benches --example shrink -- [KEYS [word|bytes [sorted|random [KEEP]]]]
 //! ```
-//! Loads KEYS keys in order, deletes all but every KEEP-th (0: all), in order or at random, and prints a line after
-//! each step.
+//! Loads KEYS keys in order. Deletes all keys except every KEEP-th (if KEEP is 0: all keys), in order or at random.
+//! Prints a line after each step.
 
 use archipelago_index::{HydraList, Key};
 use archipelago_platform::memory::resident_bytes;

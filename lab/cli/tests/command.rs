@@ -391,7 +391,7 @@ fn other_measurements_are_not_compared() {
     }
 }
 
-/// A store that cannot be loaded does not take the complete rows of the others with it.
+/// If a store cannot be loaded, the complete rows of the other stores are still printed.
 #[cfg(target_os = "linux")]
 #[test]
 fn what_cannot_be_loaded_loses_no_rows() {
@@ -405,7 +405,7 @@ fn what_cannot_be_loaded_loses_no_rows() {
     assert!(said.lines().last().unwrap().starts_with("archipelago: silo-logged-hydralist: "), "{said}");
 }
 
-/// A row says which isolation its contender has, and what this isolation permits is no error.
+/// A row says which isolation its contender has. Write skews that this isolation permits are no error.
 #[test]
 fn snapshots_may_skew() {
     let line = "bench txn --store lock,silo-snapshot-hydralist --workload ycsb,smallbank --update-percent 20 --count 100 \
@@ -546,7 +546,7 @@ fn signal(child: &std::process::Child, name: &str) {
     assert!(Command::new("kill").args([&name, &child.id().to_string()]).status().unwrap().success());
 }
 
-/// Waits until a measurement reports its progress. By then it is measuring, and handles signals.
+/// Waits until a measurement reports its progress. By then the measurement has begun, and its process handles signals.
 #[cfg(unix)]
 fn measuring(child: &mut std::process::Child) {
     use std::io::Read;
@@ -555,7 +555,7 @@ fn measuring(child: &mut std::process::Child) {
     child.stderr.as_mut().unwrap().read_exact(&mut said).unwrap();
 }
 
-/// Waits until a measurement reports a run after its first, which is then complete. Returns its further lines.
+/// Waits until a measurement reports its second run, so that its first run is complete. Returns the further lines.
 #[cfg(unix)]
 fn second_run(child: &mut std::process::Child) -> impl Iterator<Item = String> + use<> {
     use std::io::{BufRead, BufReader};
@@ -686,7 +686,8 @@ fn ratios_are_of_what_is_printed() {
     assert!((one[1] - one[0] / base[0]).abs() < 1e-9 && base[1] == 1.0 && base[2] == 1.0, "{text}");
 }
 
-/// Three thread counts are shown as curves, two as bars. The page is readable on a phone and in dark mode.
+/// Results for three thread counts are shown as curves, for two as bars. The page is readable on a phone and in dark
+/// mode.
 #[test]
 fn pages_fit_phones_and_nights() {
     for (threads, has) in [("1,2", "<rect"), ("1,2,3", "<polyline")] {

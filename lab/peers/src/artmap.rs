@@ -37,7 +37,7 @@ impl<K: BenchKey<Raw: AsBytes>> OrderedSession<K, u64> for &ArtMap<K> {
         self.0.insert_cloned(key.raw(), value)
     }
 
-    /// This update is not atomic, since the map has no such operation.
+    /// This update is not atomic, since the map has no atomic update.
     fn update(&self, key: &K, mut f: impl FnMut(&u64) -> u64) -> Option<u64> {
         let old = self.get(key)?;
         self.insert(key, f(&old))

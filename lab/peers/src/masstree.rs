@@ -37,7 +37,7 @@ impl<K: BenchKey> OrderedSession<K, u64> for &MassTree<K> {
         key.with_raw(|raw| self.0.insert_with_guard(raw, value, &self.0.guard()))
     }
 
-    /// This update is not atomic, since the tree has no such operation.
+    /// This update is not atomic, since the tree has no atomic update.
     fn update(&self, key: &K, mut f: impl FnMut(&u64) -> u64) -> Option<u64> {
         let old = self.get(key)?;
         self.insert(key, f(&old))

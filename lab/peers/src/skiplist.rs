@@ -38,7 +38,7 @@ impl<K: BenchKey> OrderedSession<K, u64> for &SkipList<K> {
         None
     }
 
-    /// This update is not atomic, since the map has no such operation.
+    /// This update is not atomic, since the map has no atomic update.
     fn update(&self, key: &K, mut f: impl FnMut(&u64) -> u64) -> Option<u64> {
         let old = self.get(key)?;
         self.insert(key, f(&old));

@@ -3,14 +3,15 @@
 //! Which words share a cache line is part of a simulation's result. An ordinary heap decides this by everything that
 //! the process did before. In a binary that installs [`SimAlloc`] as its global allocator, simulated threads allocate
 //! from an arena of the run. Each thread cuts blocks from chunks of whole pages, so that the first access to a page
-//! determines its NUMA node. If a thread of the run frees such a block, the block is added to a list of that thread.
-//! Blocks of more than 16 KiB, and blocks that are aligned to more than 128 bytes, have pages of their own. All other
-//! allocations use the system's allocator. If `SimAlloc` is not installed, all allocations use the system's allocator,
-//! and runs are not exactly repeatable.
+//! determines its NUMA node. If a thread of the run frees such a block, the block is added to a list of the freeing
+//! thread. Blocks of more than 16 KiB, and blocks that are aligned to more than 128 bytes, have pages of their own. All
+//! other allocations use the system's allocator. If `SimAlloc` is not installed, all allocations use the system's
+//! allocator, and runs are not exactly repeatable.
 //!
 //! A program writes to the memory that it allocates, and a freed block contains the address of the next free one. The
-//! model sees plain accesses only if they are announced. The allocator announces these two itself, so that they cost
-//! time in every structure. (It does not announce that a program fills a block of more than 16 KiB: `FILLED`.)
+//! model sees plain accesses only if they are announced. The allocator announces both kinds of write itself, so that
+//! they cost time in every structure. (It does not announce that a program fills a block of more than 16 KiB:
+//! `FILLED`.)
 //!
 //! Memory that outlives its run (a result, or a static made inside the run) stays valid: an arena is returned to the
 //! operating system when the run has ended and the arena's last block is freed.
@@ -52,7 +53,7 @@ static TWICE: [AtomicBool; ARENAS] = [const { AtomicBool::new(false) }; ARENAS];
 
 /// The free lists and the chunk of one simulated thread.
 pub(crate) struct Cache {
-    /// The arena of its blocks; known once the thread runs.
+    /// The arena of the blocks; null before the thread has run, and in a run without an arena.
     arena: *const Arena,
     free: [usize; CLASSES],
     chunk: usize,
@@ -188,8 +189,8 @@ impl Route {
     }
 }
 
-/// Returns whether the program runs now, not the engine or this allocator. Its allocations then use the run's arena, if
-/// the run has one.
+/// Returns whether the program runs now, not the engine or this allocator. If so, allocations use the run's arena, if
+/// the run has an arena.
 pub(crate) fn routed() -> bool {
     !CURRENT.get().is_null()
 }

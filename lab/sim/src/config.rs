@@ -30,9 +30,10 @@ pub enum Schedule {
 /// The hardware threads on which client threads start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// Socket after socket; within one, every core's first hardware thread before any second.
+    /// One socket after the other. Within a socket, the first hardware threads of all cores come before the second
+    /// ones.
     Fill,
-    /// Distributed over the sockets in rotation.
+    /// Distributed over the sockets in rotation, on each socket in the order of `Fill`.
     Spread,
     /// Client `i` on hardware thread `cpus[i % cpus.len()]`.
     Cpus(Vec<usize>),
@@ -46,7 +47,7 @@ pub enum Point {
     Time(u64),
     /// Before the thread's access of this number, counted from 1.
     Access(u64),
-    /// Before accesses at random, on average before one in this many.
+    /// Before accesses that are chosen at random, on average before one in this many.
     OneIn(u64),
     /// When the thread passes [`world::point`](crate::world::point) with this name for the `nth` time, from 1.
     Named {
@@ -62,7 +63,7 @@ pub enum Point {
 pub enum Fault {
     /// A thread loses its processor for a while.
     Stall {
-        /// The thread's dense index ([`world::Current::slot`](crate::world::Current::slot)); `None` for any thread.
+        /// The thread's dense index ([`world::Current::slot`](crate::world::Current::slot)); `None` for every thread.
         thread: Option<usize>,
         /// When the thread is stalled.
         at: Point,
@@ -112,7 +113,8 @@ pub struct Config {
     /// The longest time, in virtual nanoseconds, without a client that changes a value or is woken by a timer. After it
     /// the run counts as stalled, or as deadlocked if every client waits.
     pub stall_ns: u64,
-    /// The run counts as stalled at this virtual time, in nanoseconds; 281 seconds at most.
+    /// The run counts as stalled at this virtual time, in nanoseconds, or as deadlocked if every client waits; 281
+    /// seconds at most.
     pub limit_ns: u64,
     /// The run counts as stalled after this many accesses.
     pub limit_accesses: u64,
@@ -133,15 +135,15 @@ pub struct Config {
     /// message, as `std`'s threads do.
     pub stack_bytes: usize,
     /// Whether to find plain accesses to shared memory that are not announced ([`Report::unannounced`]). Every plain
-    /// access then takes some microseconds. Works only on Linux on x86-64, with [`SimAlloc`](crate::SimAlloc)
-    /// installed.
+    /// access to the run's heap then takes some microseconds. Works only on Linux on x86-64, with
+    /// [`SimAlloc`](crate::SimAlloc) installed.
     ///
     /// [`Report::unannounced`]: crate::Report::unannounced
     pub watch: bool,
     /// In schedules that look for bugs: one in this number of unannounced plain accesses to the run's memory, chosen at
     /// random, counts as a step. Before it the schedule chooses the next thread, as before an announced access. The
-    /// default, 0, means none. Every plain access then takes some microseconds. Works only on Linux on x86-64, with
-    /// [`SimAlloc`](crate::SimAlloc) installed; else no such access is a step.
+    /// default, 0, means none. With any other number, every plain access to the run's memory takes some microseconds.
+    /// Works only on Linux on x86-64, with [`SimAlloc`](crate::SimAlloc) installed; else no such access is a step.
     pub plain_points: u64,
     /// The approximate number of accesses of the run, over which [`Schedule::Pct`] distributes its change points. 0,
     /// the default, means unknown: each point is then drawn below a random power of two, at most 2^23.
@@ -149,7 +151,7 @@ pub struct Config {
     /// number in a first run.
     pub expected_accesses: u64,
     /// For [`Schedule::Chosen`]: the threads that continue at the points at which more than one can, in order. 0 is the
-    /// running thread, if it can continue; it is also the choice at all points after the end of the list.
+    /// running thread, if it can continue. At all points after the end of the list the choice is 0.
     pub choices: Vec<u16>,
 }
 

@@ -41,7 +41,7 @@ use wait::Watch;
 
 /// What a running thread has to do for an access.
 pub(crate) enum Step {
-    /// Make the access. The number is that of its line, or `NONE` if the model ignores the access.
+    /// Make the access. The field is the number of the access's line, or `NONE` if the model ignores the access.
     Go(u32),
     /// Yield, then ask again.
     Suspend,
@@ -52,7 +52,7 @@ pub(crate) enum Step {
 }
 
 /// If the length of a run is unknown, each change point is drawn below a power of two, whose exponent is a random
-/// number below this one: it is within the first 8 million steps.
+/// number below this constant. So each change point is within the first 8 million steps.
 const UNKNOWN_LENGTH: u64 = 24;
 
 /// A thread that is to be started.
@@ -205,8 +205,8 @@ impl Engine {
         &mut self.threads[self.current]
     }
 
-    /// Returns whether the allocator's writes cost anything now. They cost nothing while no time passes, and where a
-    /// thread must not wait.
+    /// Returns whether the allocator's writes cost anything now. They cost nothing while no time passes, within a
+    /// transaction, and while the thread panics.
     pub(crate) fn charges_allocation(&mut self) -> bool {
         let timed = self.timed() && !self.unwinding;
         let thread = self.me();

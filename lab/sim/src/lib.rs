@@ -1,9 +1,9 @@
 //! A virtual NUMA machine in deterministic virtual time.
 //!
 //! [`run`] executes a program of many threads on a [`Machine`] that exists only as a model: sockets, caches, links,
-//! hardware transactions. Its threads are coroutines on one OS thread, and before every access to shared memory a
-//! scheduler chooses the next thread: by virtual time, to predict how the program scales, or by a schedule that
-//! searches for bugs. Equal seeds give equal runs.
+//! hardware transactions. Its threads are coroutines on one OS thread. Before every access to shared memory a scheduler
+//! chooses the next thread: by virtual time, to predict how the program scales, or by a schedule that searches for
+//! bugs. Equal seeds give equal runs.
 //!
 //! The program accesses this crate only through [`world`], which `archipelago-platform` calls when it is built with
 //! `--cfg archipelago_sim`. `docs/virtual-machine.md` lists what the model omits, and which claims it therefore does

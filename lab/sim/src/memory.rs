@@ -1,12 +1,12 @@
 //! The modelled memory system: the caches that have each line, the line's state in them, and the cost of an access.
 //!
-//! Every line has one record. It contains the core that has the line exclusively (modified or exclusive), the cores
-//! with a valid copy, the sockets whose third-level cache can serve the line, and its home (the node whose memory
-//! contains the line). Tags ([`tags`]) only model the capacity of caches; whether a copy is valid is in the record. The
-//! states are those of MESI, with a clean forwarder per socket.
+//! Every line has one record. The record contains the core that has the line exclusively (modified or exclusive), the
+//! cores with a valid copy, the sockets whose third-level cache can serve the line, and the line's home (the node whose
+//! memory contains the line). Tags ([`tags`]) only model the capacity of caches; whether a copy is valid is in the
+//! record. The states are those of MESI, with a clean forwarder per socket.
 //!
-//! An access happens in one step when its core is granted the line; its cost depends on the source of the data and
-//! the copies that must be invalidated, plus the waits at links and memory controllers ([`traffic`]).
+//! An access happens in one step when its core is granted the line. Its cost depends on the source of the data, on the
+//! copies that must be invalidated, and on the waits at links and memory controllers ([`traffic`]).
 
 mod line;
 mod stream;
@@ -60,8 +60,8 @@ pub(crate) struct Memory {
     inclusive: bool,
     buffers: usize,
     overlap: u64,
-    /// The number of lines that transactions have marked; below, marked lines that caches have evicted since the caller
-    /// looked.
+    /// The number of lines that transactions have marked. `evicted` has the marked lines that caches evicted since the
+    /// engine last emptied the list.
     pub(crate) marked: usize,
     pub(crate) evicted: Vec<Evicted>,
     pub(crate) stats: Stats,
@@ -141,8 +141,8 @@ impl Memory {
         self.lines.push(line);
     }
 
-    /// Called when an access to `addr` is expected some time. Brings the data for finding the line into the host's
-    /// cache.
+    /// Called when an access to `addr` is expected at some later time. Brings the data for finding the line into the
+    /// host's cache.
     #[inline]
     pub(crate) fn expect(&self, addr: usize) {
         self.table.prepare(addr);
@@ -190,8 +190,8 @@ impl Memory {
         if self.marked == 0 { self.l1.touch(core, line, colour) } else { self.touch_marked(core, line, colour) }
     }
 
-    /// Records the same while transactions are open. Then the order of evictions matters, so copies that are no longer
-    /// valid are evicted first.
+    /// Does the same while transactions have marked lines. Then the order of evictions matters, so copies that are no
+    /// longer valid are evicted first.
     #[cold]
     fn touch_marked(&mut self, core: usize, line: u32, colour: u32) -> Used {
         let (lines, used) = (&self.lines, &mut self.l1);
@@ -458,7 +458,7 @@ impl Memory {
         if hops == 0 { self.times.core_to_core / 2 } else { self.times.clean_remote[hops] / 2 }
     }
 
-    /// Returns the most latency of stores that a core can have outstanding.
+    /// Returns the greatest total latency of the stores that a core can have outstanding.
     pub(crate) fn store_slack(&self) -> u64 {
         self.buffers as u64 * self.times.memory[0]
     }
@@ -478,7 +478,7 @@ impl Memory {
     }
 
     /// Sets the home of a memory range. If `home` is `None`, removes the home of the pages; lines that were accessed
-    /// keep theirs.
+    /// keep their home.
     pub(crate) fn place(&mut self, addr: usize, len: usize, home: Option<usize>) {
         let lines = &mut self.lines;
         self.table.place(addr, len, home, |line| {
@@ -488,7 +488,7 @@ impl Memory {
         });
     }
 
-    /// Records that those pages from `addr` on that were never accessed have no memory.
+    /// Records that the pages of a range have no memory, except pages that were accessed before.
     pub(crate) fn unmap(&mut self, addr: usize, len: usize) {
         self.table.unmap(addr, len);
     }
@@ -534,8 +534,8 @@ impl Memory {
         }
     }
 
-    /// Puts every line so far into the third-level cache of its home, as if threads of these nodes had filled a
-    /// structure.
+    /// Puts every line that exists so far into the third-level cache of its home, as if a thread of that node had
+    /// accessed it.
     pub(crate) fn warm_homes(&mut self) {
         for line in 0..self.lines.len() as u32 {
             let record = &mut self.lines[line as usize];

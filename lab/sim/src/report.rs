@@ -9,7 +9,8 @@ use crate::watch::Unannounced;
 pub enum Outcome {
     /// Every client thread returned, and so did the tear-down.
     Done,
-    /// Every client thread waits for an event that no thread will cause.
+    /// Every client thread waits, and no thread can wake one of them, or the run has reached its limit of time without
+    /// progress ([`Config::stall_ns`](crate::Config::stall_ns)) or its limit of time.
     Deadlock {
         /// The waiting client threads.
         waiting: Vec<usize>,
@@ -278,9 +279,9 @@ pub struct Report {
     pub model_bytes: usize,
     /// The number of cache lines that the program accessed.
     pub lines: usize,
-    /// The number of threads that were abandoned: they did not end even when they were unwound, because a destructor
-    /// waited forever; or the run failed, and [`Config::unwind`](crate::Config::unwind) is off. Their stacks, and what
-    /// they own, are leaked.
+    /// The number of threads that were abandoned: they did not end even when they were unwound (a destructor may wait
+    /// forever, for example); or the run failed, and [`Config::unwind`](crate::Config::unwind) is off. Their stacks,
+    /// and what they own, are leaked.
     pub abandoned: usize,
     /// With [`Config::watch`](crate::Config::watch): plain accesses to shared memory that were not announced, the most
     /// frequent first.

@@ -21,8 +21,8 @@ use crate::machine::{Machine, Number};
 pub struct Variation {
     /// [`Config::overlap`].
     pub overlap: u32,
-    /// Latencies of accesses that cross a link. None becomes less than that of the same access within the socket,
-    /// unless it is less in the machine itself.
+    /// Latencies of accesses that cross a link. No varied latency is less than the latency of the same access within
+    /// the socket, unless it is less on the unvaried machine.
     pub remote: f64,
     /// All occupancies.
     pub occupancy: f64,

@@ -11,9 +11,10 @@
 //! # What counts as announced
 //! A thread announces a cache line by any access that the model charges. The charged access comes before the plain one,
 //! or is among the thread's next [few](SOON) charged accesses. The announcement covers the thread's plain reads of the
-//! line until another thread announces a write to the line or writes it plainly. It also covers plain writes if it was
-//! a write itself. This resembles a cache: a core that has a line reads it at no cost until another core takes it.
-//! (Evictions for lack of room are not modelled here; code that reads much memory announces its reads.)
+//! line until another thread announces a write to the line or writes it plainly. If the announcing access was a write,
+//! the announcement also covers plain writes. This resembles a cache: a core that has a line reads it at no cost until
+//! another core takes it. (Evictions for lack of room are not modelled here; code that reads much memory announces its
+//! reads.)
 //!
 //! # What is reported
 //! Plain accesses without an announcement are reported by their place in the program, if a second thread uses the same
@@ -61,7 +62,7 @@ struct Line {
     writes: u64,
     /// The number of writes before the clients began.
     settled: u64,
-    /// The first thread that used the line after the clients had begun. `shared` tells whether there was a second one.
+    /// The first thread that used the line after the clients had begun. `shared` tells whether a second thread used it.
     user: Option<usize>,
     shared: bool,
 }
@@ -75,8 +76,8 @@ struct Place {
 }
 
 /// The thread's charged access with this number after a plain access is the last that can announce the plain access.
-/// Late announcements are allowed, since code often reads memory beside an atomic just before the atomic, and since the
-/// address of an item in a growing list is known only after the item has been written.
+/// Late announcements are allowed for two reasons. Code often reads the memory beside an atomic just before it reads
+/// the atomic. And the address of an item in a growing list is known only after the item has been written.
 const SOON: u8 = 4;
 
 /// A plain access without an announcement so far.
@@ -118,7 +119,8 @@ impl Watch {
         self.places.clear();
     }
 
-    /// Called when the model has charged `thread`, measured or not, with an access to the line of `addr`.
+    /// Called when the model has charged `thread` (a client or a background thread) with an access to the line of
+    /// `addr`.
     pub(crate) fn announce(&mut self, thread: usize, addr: usize, writes: bool) {
         let line = addr / LINE;
         self.settle(thread, line, writes);
@@ -131,8 +133,9 @@ impl Watch {
         }
     }
 
-    /// Updates the pending plain accesses of `thread`: one whose line is announced now is removed if no thread has
-    /// written the line since, and one that has waited too long is counted.
+    /// Updates the pending plain accesses of `thread`. An access whose line is announced now is removed if no other
+    /// thread has written the line since (an announced read removes no plain write). An access that has waited too long
+    /// is counted.
     fn settle(&mut self, thread: usize, line: usize, writes: bool) {
         let Some(pending) = self.pending.get_mut(&thread) else { return };
         let written = self.lines.get(&line).map_or(0, |line| line.writes);

@@ -18,8 +18,8 @@
 //!   for each other.
 //! - *Transactions.* Memory that was written in an open transaction must not be freed before the transaction ends.
 //!   Inside a transaction the program must not allocate, and must not drop anything that frees memory: an abort undoes
-//!   writes of words, not calls. An abort also undoes announced plain writes ([`touch_mut`]). For [`htm::transaction`]
-//!   it undoes writes to the caller's own stack, too, that is, to captured locals.
+//!   writes of words, not calls. An abort also undoes announced plain writes ([`touch_mut`]). For [`htm::transaction`],
+//!   on x86-64 and AArch64, it also undoes writes to the caller's own stack, that is, to captured locals.
 //! - *Keys.* [`wait_while`] and [`local_get`] take an address of the program as the key: that of the mutex's word, or
 //!   that of the thread-local's static.
 

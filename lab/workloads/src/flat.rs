@@ -2,8 +2,8 @@
 //! this kind.
 //!
 //! A row is stored as the bytes that postcard makes of it. Its key is one byte, twice the table's number, followed by
-//! the bytes of the primary key. An entry of the secondary index has as its first byte twice the table's number plus
-//! one. Its key continues with the bytes of the secondary and the primary key, and its value is the primary key.
+//! the bytes of the primary key. The key of an entry of the secondary index begins with one byte, twice the table's
+//! number plus one. The bytes of the secondary key and of the primary key follow. The entry's value is the primary key.
 
 use core::ops::{Bound, Range, RangeBounds};
 
@@ -150,9 +150,9 @@ fn bytes<R: Record>(row: &R) -> Vec<u8> {
     postcard::to_allocvec(row).expect("a row can be written")
 }
 
-/// The number of entries that a scan of a secondary index walks over before it fetches their rows, and by how much this
-/// number grows each time. A transaction cannot fetch while it walks, and many scans want only the first row: a walk over
-/// the whole range would make them read, and in some stores conflict with, entries that they do not want.
+/// The number of entries that a scan of a secondary index walks over before it fetches their rows, and the factor by
+/// which this number grows each time. A transaction cannot fetch while it walks. Many scans need only the first row: a
+/// walk over the whole range would make them read, and in some stores conflict with, entries that they do not need.
 const FIRST: usize = 4;
 const GROWTH: usize = 8;
 

@@ -124,7 +124,7 @@ impl<D: Store> SmallBank<D> {
     /// Runs a transaction. TransactSavings and WriteCheck call `pause` between their reads and their write.
     ///
     /// # Errors
-    /// [`Stop::Wanted`] if the accounts do not cover it; and the store's errors.
+    /// [`Stop::Wanted`] if the accounts do not cover what the task takes from them; and the store's errors.
     pub fn run(&self, tx: &mut D::Tx<'_>, task: Task, pause: impl FnOnce()) -> Result<Effect, Stop> {
         match task {
             Task::Balance(customer) => {

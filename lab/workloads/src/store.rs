@@ -10,9 +10,9 @@ use crate::record::Record;
 /// Why a transaction did not commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The workload wanted to roll it back.
+    /// The workload decided to roll the transaction back.
     Wanted,
-    /// The store could not commit it.
+    /// The store could not commit the transaction.
     Store(Error),
 }
 

@@ -7,9 +7,10 @@
 //!   one transaction and is not deferred.
 //! - HISTORY has a key: the terminal's number and a count.
 //! - A transaction does not return to its terminal all columns that the specification lists. New-Order reads of an item
-//!   only I_PRICE, and of a customer only C_DISCOUNT. So it does not examine I_DATA and S_DATA for "ORIGINAL" (2.4.2.2),
-//!   nor return C_LAST and C_CREDIT. Order-Status and Payment return a balance. A customer has no C_MIDDLE. This costs
-//!   stores that keep rows as objects less than stores of bytes, which decode the whole row either way.
+//!   only I_PRICE, and of a customer only C_DISCOUNT. So it does not examine I_DATA and S_DATA for "ORIGINAL"
+//!   (2.4.2.2), nor return C_LAST and C_CREDIT. Order-Status and Payment return a balance. A customer has no C_MIDDLE.
+//!   Leaving columns out saves time in stores that keep rows as objects, but not in stores of bytes, which decode the
+//!   whole row in any case.
 //! - Under snapshot isolation TPC-C is serializable nevertheless: Fekete et al., *Making Snapshot Isolation
 //!   Serializable* (TODS'05), section 4. No two of its transactions have a write skew, since each transaction writes
 //!   the data by which it decides.
@@ -276,8 +277,8 @@ impl<D: Store> Arena for Tpcc<D> {
 pub(crate) enum Who {
     /// By the customer's number.
     Numbered(u16),
-    /// By last name: the middle one of the customers with this name, ordered by first name. Of an even number, it is
-    /// the first of the two middle ones.
+    /// By last name: the middle one of the customers with this name, ordered by first name. If their number is even, it
+    /// is the first of the two middle ones.
     Named(Name),
 }
 

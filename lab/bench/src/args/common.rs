@@ -19,11 +19,11 @@ pub struct Common {
     /// Runs; the median is reported [default: 3; nr: 5]
     #[arg(long, value_parser = count)]
     pub runs: Option<usize>,
-    /// Also measure the latency of every operation, in YCSB of every 8th (slows the other operations down)
+    /// Also measure latencies: of every operation, in YCSB of every 8th operation. This slows the run down
     #[arg(long)]
     pub latency: bool,
     /// The contender to which ratios are computed [default: ycsb: the fastest peer of each column; nr: sl; sets: rcu;
-    /// locks: parking-lot]
+    /// locks: parking-lot; blink: standard; euno: btree-olc; txn: lock; cache: kyoto; ranges: rwlock]
     #[arg(long, value_name = "NAME")]
     pub baseline: Option<String>,
     /// Where threads run
@@ -130,8 +130,8 @@ pub struct Euno<C: Args> {
     /// Indexes, comma-separated: euno-btree and euno-skiplist; euno-btree-locks (no transactions), euno-btree-walks
     /// (walks are transactions too); the same indexes with only some of their techniques: btree+split (an operation has
     /// two phases), btree+partition (also partitions every chunk), btree+control (also has doors: bits that serialize
-    /// threads at contended chunks), and the same with skiplist; htm-btree and htm-skiplist (each operation is one
-    /// transaction); pugh (locks), fraser (lock-free); btree-olc, masstree-like, hydralist, art; a suffix -16
+    /// threads at contended chunks), and the same with skiplist; htm-btree and htm-skiplist (operations are hardware
+    /// transactions); pugh (locks), fraser (lock-free); btree-olc, masstree-like, hydralist, art; a suffix -16
     /// (euno-btree-16, btree+split-16, skiplist+split-16, htm-btree-16) means 16 entries in a leaf, as in the paper; or
     /// all
     #[arg(long, default_value = "all")]
@@ -307,7 +307,7 @@ impl NrWork {
 /// What threads do to a set.
 #[derive(Clone, Debug, Args)]
 pub struct SetsWork {
-    /// Percentages of operations that insert or remove, half of them each; comma-separated
+    /// Percentages of operations that are updates, comma-separated; half of the updates insert, half remove
     #[arg(long, value_parser = percent, value_delimiter = ',', default_value = "2,20,80")]
     pub update_percent: Vec<u32>,
     /// Which keys are popular, comma-separated: uniform, zipf:S

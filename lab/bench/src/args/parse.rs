@@ -77,7 +77,8 @@ pub fn below_one(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Parses virtual microseconds. The limit keeps all phases together below the machine's limit of a minute.
+/// Parses virtual microseconds. The limit keeps all phases together below a run's limit of a minute
+/// (`Config::limit_ns`).
 pub fn micros(text: &str) -> Result<u64, String> {
     let micros = count(text).ok().filter(|micros| *micros <= 10_000_000);
     micros.map(|micros| micros as u64).ok_or_else(|| format!("'{text}' is not 1 to 10_000_000 microseconds"))

@@ -32,11 +32,11 @@ pub enum DebugAccess {
 /// What the server requires of clients about certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AuthClients {
-    /// Clients have to show one
+    /// Clients must show a certificate
     Yes,
-    /// Clients are not asked for one
+    /// Clients are not asked for a certificate
     No,
-    /// Clients may show one, which then has to be valid
+    /// Clients may show a certificate; if they do, it must be valid
     Optional,
 }
 
@@ -84,10 +84,11 @@ pub struct Serve {
     /// Event loops [default: one per processor]
     #[arg(long, value_parser = count)]
     pub loops: Option<usize>,
-    /// Replicas of the database; with two on one node, long reads hold up no change [default: one per NUMA node]
+    /// Replicas of the database. With two replicas on one node, long reads delay no changes [default: one per NUMA
+    /// node]
     #[arg(long, value_parser = count)]
     pub replicas: Option<usize>,
-    /// The password that clients have to send first; without it only clients of this machine are accepted
+    /// The password that clients must send first. If no password is set, only clients of this machine are accepted
     #[arg(long)]
     pub requirepass: Option<String>,
     /// The options of TLS.
@@ -102,7 +103,8 @@ pub struct Serve {
     /// Which keys are evicted at that limit: noeviction, allkeys-lru, volatile-ttl, … [default: noeviction]
     #[arg(long, value_name = "POLICY")]
     pub maxmemory_policy: Option<String>,
-    /// When snapshots are made: seconds and changes, as "900 1 60 10000"; a last one at the end [default: no snapshots]
+    /// When snapshots are made: seconds and changes, as "900 1 60 10000"; a last snapshot at the end [default: no
+    /// snapshots]
     #[arg(long, value_name = "POINTS")]
     pub save: Option<String>,
     /// The address that serves metrics: http://ADDRESS/metrics for Prometheus, and a page at http://ADDRESS/

@@ -25,7 +25,7 @@ pub enum Sim {
     Locks(Locks<SimCommon>),
     /// The B-link tree under each technique of the NUMA B-tree thesis
     Blink(Blink<SimCommon>),
-    /// Eunomia, with its techniques switched on one by one, and its rivals, where many threads write to few keys
+    /// Eunomia with its techniques switched on one by one, and Eunomia's rivals, where many threads write to few keys
     Euno(Euno<SimCommon>),
     /// Transactions: TPC-C, YCSB and SmallBank under every scheme over every map, beside a store with one lock
     Txn(Txn<SimCommon>),
@@ -55,15 +55,14 @@ pub struct SimCommon {
     /// Measured time in virtual microseconds; doubled until --min-ops operations have ended within it
     #[arg(long, value_parser = micros, default_value = "200")]
     pub micros: u64,
-    /// Warm-up time in virtual microseconds, or `auto`: until the throughput is steady (the last two quarters agree
-    /// within 5 %)
+    /// Warm-up time in virtual microseconds, or `auto`: until the throughput is steady
     #[arg(long, value_parser = warm, default_value = "auto", value_name = "MICROS|auto")]
     pub warm: Warm,
     /// The fewest operations that the measured time must contain; 0 for any number
     #[arg(long, value_parser = operations, default_value = "1000")]
     pub min_ops: u64,
-    /// The longest time, in virtual microseconds, for warming up by `auto`, and again for measuring until --min-ops. A
-    /// row whose run reaches it has a warning
+    /// The longest time, in virtual microseconds, for warming up by `auto`, and again for measuring until --min-ops. If
+    /// a run reaches this time, its row has a warning
     #[arg(long, value_parser = micros, default_value = "50_000")]
     pub patience: u64,
     /// The first seed: equal seeds give equal runs
@@ -92,8 +91,8 @@ pub struct SimCommon {
     /// What is reported, and where.
     #[command(flatten)]
     pub show: Show,
-    /// Append every row to FILE when it is complete (JSON lines). Rows that FILE has already, from the same program
-    /// with the same arguments, are not measured again
+    /// Append every row to FILE when the row is complete (JSON lines). Rows that FILE has already, from the same
+    /// program with the same arguments, are not measured again
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }

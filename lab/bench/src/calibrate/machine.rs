@@ -39,8 +39,8 @@ pub fn measure(places: &Places, loads: Loads, effort: Effort, say: impl Fn(&str)
     draft.complete()
 }
 
-/// Returns the preset that is most similar to this machine: a processor of the same maker, if there is one, then the
-/// nearest number of sockets, then of cores per socket.
+/// Returns the preset that is most similar to this machine: first by the processor's maker, then by the number of
+/// sockets, then by the number of cores per socket. The preset `this-host` is not considered.
 fn nearest(model: &str, places: &Places) -> Machine {
     let distance = |machine: &Machine| {
         let maker = if machine.name.starts_with("epyc") { "AMD" } else { "Intel" };
@@ -276,7 +276,8 @@ impl<'a> Draft<'a> {
     }
 
     /// Completes the machine: numbers that were not measured stay those of the preset, and get a source that says so.
-    /// Lists by number of hops are extended by their last number.
+    /// Lists by number of hops are extended by their last number. If transactions do not work on this machine, the
+    /// result has none; if they do and the preset has none, they are those of `xeon-8180-4s`.
     fn complete(mut self) -> Result<Calibrated, Failure> {
         if !htm::support().works() {
             self.machine.transactions = None;

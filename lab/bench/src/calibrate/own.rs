@@ -70,7 +70,8 @@ pub fn slowdown(threads: [CpuId; 2], effort: Effort) -> Result<f64, Failure> {
     Ok(together(&threads, work)?.into_iter().fold(0.0, f64::max) / by_itself)
 }
 
-/// Returns the median nanoseconds from just before the call that wakes a parked thread until this thread runs again.
+/// Returns the median nanoseconds from just before the call that wakes a parked thread until the parked thread runs
+/// again.
 ///
 /// # Errors
 /// As [`together`].

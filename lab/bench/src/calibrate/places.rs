@@ -73,8 +73,8 @@ impl Places {
         Ok(Places { groups, hops, threads_per_core, siblings })
     }
 
-    /// Returns the number of cores that each socket of the model gets. All sockets have the same number, so it is at
-    /// most the size of the smallest group; and the model limits the cores of all sockets together.
+    /// Returns the number of cores that each socket of the model gets. All sockets have equally many cores, so they
+    /// have at most as many as the smallest group. The model also limits the cores of all sockets together.
     pub fn cores_per_group(&self) -> usize {
         let least = self.groups.iter().map(Vec::len).min().unwrap_or(1);
         least.min(MOST_CORES / self.groups.len())

@@ -3,8 +3,8 @@
 //!
 //! All threads start from a [`Gate`]. Wall time begins when the first of these threads passes the gate, by that
 //! thread's own clock. The clock of the thread that started them is not used, since that thread may wake up late. Wall
-//! time ends with the end of the last thread's work; in a run of a given time, it ends when the threads are told to
-//! stop, and only operations that have ended until then count. If the operations in progress counted as well, the
+//! time ends with the end of the last thread's work. In a run of a given time it ends when the threads are told to
+//! stop, and only operations that have ended by then count. If the operations in progress counted as well, the
 //! throughput of slow contenders and of many threads would be too high. CPU time is the whole process's, including
 //! background threads. It is counted until the program has finished its postponed work ([`Drive::settle`]), so no
 //! contender gains by postponing.
@@ -95,7 +95,7 @@ pub struct Outcome {
     pub misses: usize,
     /// Latencies of single operations in nanoseconds.
     pub latency: Option<Histogram<u64>>,
-    /// Whether all of the work was done.
+    /// Whether all of the work was done; in a run of a given time, whether the whole time passed without an interrupt.
     pub complete: bool,
     /// The number of updates, and how many attempts at updates were repeated, if the threads count them.
     pub attempts: [u64; 2],

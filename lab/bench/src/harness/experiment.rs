@@ -27,7 +27,7 @@ use crate::report::row::{Cell, Facts, Row};
 /// - `paired_ratio`: throughput divided by the baseline's throughput in the same run, the median of the runs;
 /// - `ops`: operations per run, the mean of the runs;
 /// - `partial`: whether the measurement was interrupted, so that fewer runs than asked for may be complete;
-/// - `seconds`: how long a run takes, if its work is not given;
+/// - `seconds`: how long a run takes, if a time is given instead of an amount of work;
 /// - `latency`: whether single operations were timed, which slows them down.
 pub struct Format {
     /// The field that names the contender.
@@ -78,8 +78,8 @@ pub struct Experiment<'a> {
     pub latency: bool,
     /// How long a measurement takes; `None` to measure until the work is done.
     pub time: Option<Duration>,
-    /// The contender to which ratios are computed; `None` for the fastest contender of each column that is not this
-    /// library's.
+    /// The contender to which ratios are computed. `None` stands for the fastest contender of each column, among those
+    /// that are not this library's.
     pub baseline: Option<String>,
     /// Measurements in one run with one thread count, for the progress bar.
     pub steps: usize,
@@ -181,8 +181,8 @@ impl<'a> Experiment<'a> {
                         let seed = self.seed.wrapping_add(run as u64);
                         let mut turn =
                             Turn { experiment: self, entry, run, threads, seed, series, failure, notes, progress };
-                        // Threads' panics are failures already; loading and checking may panic, too. The complete rows
-                        // must not be lost.
+                        // Panics of the threads are returned as failures. Loading and checking may panic too; then the
+                        // complete rows must not be lost.
                         let ended = catch_unwind(AssertUnwindSafe(|| (entry.take)(&mut turn)));
                         if ended.is_err() {
                             let what =
@@ -233,7 +233,7 @@ impl Turn<'_> {
         self.say(&format!("{}, {} threads", self.experiment.cells[cell].0.column(), self.threads));
     }
 
-    /// Returns whether to measure nothing more, because a run has failed or a signal came.
+    /// Returns `true` if nothing more is to be measured, since a run failed or an interrupt was requested.
     pub fn is_over(&self) -> bool {
         self.failure.is_some() || interrupt::requested()
     }
@@ -280,7 +280,7 @@ impl Turn<'_> {
         driver::merge(&mut series.latency, outcome.latency);
     }
 
-    /// Keeps the notes of a run. Only those of the last run are kept, since one run's notes are enough.
+    /// Keeps the notes of the last run only; one run's notes are enough.
     fn note(&mut self, cell: usize, notes: Vec<String>) {
         if self.run + 1 < self.experiment.runs {
             return;

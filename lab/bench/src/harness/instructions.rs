@@ -1,10 +1,10 @@
 //! Charges instructions between accesses to shared memory. The virtual machine (a simulator) sees none of these
-//! instructions. How many an operation of a contender executes is data (`instructions.toml`, which says how they were
-//! counted); `sim --instructions` charges their time.
+//! instructions. The file `instructions.toml` has the number of instructions for each contender's operations, and says
+//! how they were counted; `sim --instructions` charges their time.
 //!
-//! The machine charges each access to shared memory itself, so one instruction per access is subtracted. The others
-//! take their time at a given number of instructions per cycle. All of the time is charged in one piece when the
-//! operation ends: an operation that is repeated, or waits for other threads, is charged once.
+//! The machine charges each access to shared memory itself, so one instruction per access is subtracted. The other
+//! instructions take time, at a given number of instructions per cycle. All of the time is charged in one piece when
+//! the operation ends: an operation that is repeated, or waits for other threads, is charged once.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

@@ -9,9 +9,9 @@ use crate::args::Common;
 use crate::failure::Failure;
 use crate::report::row::{Cell, Facts};
 
-/// The fields of experiments that have none of their own. `isolation`: the isolation that the contender's transactions
-/// promise. `write_skews`: the run's write skews (the median of the runs), if the isolation permits them and the program
-/// counts them.
+/// The fields of experiments that define no fields of their own. `isolation`: the isolation that the contender's
+/// transactions promise. `write_skews`: the run's write skews (the median of the runs), if the isolation permits them
+/// and the program counts them.
 const PLAIN: Format = Format {
     name: "structure",
     keys: "structure workload threads machine seed runs mops mops_min mops_max ns_per_op cpu_ns_per_op update_percent \

@@ -43,9 +43,9 @@ pub trait Turns {
     /// Returns the run's seed.
     fn seed(&self) -> u64;
 
-    /// Waits for the other threads. Then calls `op` with 0, 1, 2 and so on: below `limit` in a run of given work, and
-    /// until the run is over in a run of a given time. Calls `between` after each operation; its time belongs to no
-    /// operation.
+    /// Waits for the other threads (on this machine). Then calls `op` with 0, 1, 2 and so on below `limit`, until the
+    /// run is over: its time is up, or it is interrupted. Calls `between` after each operation; no latency includes the
+    /// time of `between`.
     fn go(&mut self, limit: usize, op: impl FnMut(usize) -> Done, between: impl FnMut());
 
     /// Called after [`go`](Self::go) if one call of `op` did several operations: `correct` computes two results, the
@@ -67,8 +67,8 @@ pub trait Program {
     /// Runs one thread, which calls [`Turns::go`] once.
     fn body(&self, shared: &Self::Shared, turns: &mut impl Turns);
 
-    /// Returns how often reads have been restarted so far because of concurrent changes, if the program counts
-    /// restarts.
+    /// Returns how often reads (or transactions, if the program runs transactions) have been restarted so far because
+    /// of concurrent changes, if the program counts restarts.
     fn retries(&self, _: &Self::Shared) -> Option<u64> {
         None
     }
@@ -94,13 +94,13 @@ pub trait Program {
         Vec::new()
     }
 
-    /// Returns the work of an additional thread, from before the threads begin until [`stop`](Self::stop); only in runs
-    /// of a given time on this machine.
+    /// Returns the work of an additional thread, which runs from before the other threads begin until
+    /// [`stop`](Self::stop). It is used only on this machine, in runs of a given time.
     fn beside<'a>(&'a self, _: &'a Self::Shared) -> Option<Box<dyn FnOnce() + Send + 'a>> {
         None
     }
 
-    /// Called on this machine when the time is up, before the threads are waited for.
+    /// Called on this machine when the time is up, or if the run cannot begin, before the threads are waited for.
     fn stop(&self, _: &Self::Shared) {}
 
     /// Called on this machine when the threads have ended. Waits for work that was postponed.

@@ -112,7 +112,8 @@ pub struct Run {
     /// the first thread notices the span's end. A thread notices it between two operations, so this moment may be later
     /// than the span's end.
     pub counted_ns: u64,
-    /// Whether the throughput was steady before the measurement, or the warm-up time was given.
+    /// Whether all threads began before the patience was used up, and the throughput was steady before the measurement
+    /// or the warm-up time was given.
     pub steady: bool,
     /// The machine's counters over `counted_ns`.
     pub stats: Stats,
@@ -124,8 +125,8 @@ pub struct Run {
     pub hot_lines: Vec<HotLine>,
     /// The outcomes of the whole run's transactions, by the place in the program where they begin.
     pub tx_sites: Vec<TxSite>,
-    /// The names of the program's parts whose accesses `stats.remote_in` counts. Its first number, for accesses outside
-    /// of all parts, has no name.
+    /// The names of the program's parts whose accesses `stats.remote_in` counts, from its second number on. The first
+    /// number is for accesses outside of all parts.
     pub parts: Vec<&'static str>,
     /// The run's time on the host.
     pub wall: Duration,
@@ -133,7 +134,8 @@ pub struct Run {
     pub bytes_per_line: f64,
     /// The reads and the updates that ended within the measured span, if the program distinguishes them.
     pub kinds: Option<[OpTotals; 2]>,
-    /// Restarted reads, in percent of the operations of the whole run, if the program counts them.
+    /// Restarted reads or transactions ([`program::Program::retries`]), in percent of the operations of the whole run,
+    /// if the program counts them.
     pub retry_percent: Option<f64>,
     /// Repeated attempts at updates, in percent of all attempts of the whole run, if the program counts them.
     pub abort_percent: Option<f64>,
@@ -166,7 +168,7 @@ pub struct Turns<'a> {
     counts: &'a Counts,
     /// When the operation in progress began.
     begun: Option<u64>,
-    /// Whether the latest operation was an update, if the program says so.
+    /// Whether the latest operation was an update, if the program distinguishes updates from reads.
     updates: Option<bool>,
     kinds: [OpTotals; 2],
     charge: Charge,
@@ -289,8 +291,8 @@ impl Drop for Turns<'_> {
 /// Checks that this program can measure the real machine.
 ///
 /// # Errors
-/// If the program was built for the virtual machine: every access to shared memory then checks where it runs, which
-/// takes time.
+/// If the program was built for the virtual machine. In such a build every access to shared memory checks whether it is
+/// simulated, which takes time.
 pub fn only_native() -> Result<(), Failure> {
     if !SIMULATED {
         return Ok(());
@@ -304,7 +306,7 @@ pub fn only_native() -> Result<(), Failure> {
 /// Checks that this program can run on the virtual machine.
 ///
 /// # Errors
-/// If it was built for the real machine.
+/// If this program was built for the real machine.
 pub fn only_simulated() -> Result<(), Failure> {
     if SIMULATED {
         return Ok(());
@@ -320,8 +322,8 @@ pub fn only_simulated() -> Result<(), Failure> {
 /// threads have left a wrong state.
 ///
 /// # Errors
-/// If the run does not end well or leaves an error, if an operation missed a key that is present (a contender that
-/// loses keys would be credited with short operations), or if this program was built for the real machine.
+/// If the run does not end well or leaves an error, if an operation missed a key that is present, or if this program
+/// was built for the real machine. (A contender that loses keys would be credited with short operations.)
 pub fn run<S>(
     machine: &Machine,
     config: &Config,
@@ -331,7 +333,7 @@ pub fn run<S>(
     body: impl Fn(&S, &mut Turns<'_>),
     wrong: impl FnOnce(&S) -> Option<String>,
 ) -> Result<Run, Failure> {
-    // The compiler knows the constant, and so makes no simulated version of each contender in the build for the real
+    // The compiler knows the constant. So it makes no simulated versions of the contenders in the build for the real
     // machine.
     if !SIMULATED {
         return Err(only_simulated().expect_err("it was not built for the virtual machine"));

@@ -1,19 +1,19 @@
 //! The phases of a run: warming up, measured, over.
 //!
-//! *Warming up by itself.* When the run has lasted 1, 2, 4, 8 and so on times as long as the measured span, it *looks*
-//! at the throughput of the third and of the last quarter of the time so far. The throughput is steady if three
-//! conditions hold: the two quarters differ by at most [`TOLERANCE`]; each saw at least [`ENOUGH`] operations; and
-//! their sum differs by at most [`DRIFT`] from the sum at the previous look. Quarters of the whole time so far, unlike
-//! a fixed window, show slow drifts too. While a cache still fills, the last quarter is faster than the third. The two
-//! quarters may be equal by chance, mostly if they have few operations. Then the third condition fails, since the
-//! throughput is higher than at the previous look.
+//! *Warming up by itself.* If no time for warming up is given, the run *looks* at its throughput when it has lasted 1,
+//! 2, 4, 8 and so on times as long as the measured span. It compares the third and the last quarter of the time so far.
+//! The throughput is steady if three conditions hold: the throughputs of the two quarters differ by at most
+//! [`TOLERANCE`]; each saw at least [`ENOUGH`] operations; and their sum differs by at most [`DRIFT`] from the sum at
+//! the previous look. Quarters of the whole time so far, unlike a fixed window, show slow drifts too. While a cache
+//! still fills, the last quarter is faster than the third. But the two quarters may be equal by chance, mostly if they
+//! have few operations. Then the third condition fails, since the throughput is higher than at the previous look.
 //!
 //! *Beginning.* Time counts from the moment at which the last thread has begun. Each thread first makes its session,
 //! which may take long if hundreds of threads do so at once. The operations that the first threads run during that time
 //! would not show the throughput of all threads.
 //!
-//! *Measuring.* The span is doubled until enough operations have ended within it. Warming up and measuring both end at
-//! the latest when the patience is used up, and the run reports this.
+//! *Measuring.* The span is doubled until enough operations have ended within it. Warming up by itself and doubling the
+//! span end at the latest when the patience is used up, and the run reports this.
 //!
 //! Everything here is the simulation's own bookkeeping: it costs no virtual time. It allocates nothing, since an
 //! allocation in a simulated thread is a step of the schedule. Clients report in the order of virtual time, since the
@@ -37,8 +37,8 @@ pub struct Wish {
     pub measured_ns: u64,
     /// How many operations must end within the measured span.
     pub min_ops: u64,
-    /// The longest time for warming up until the throughput is steady, and for measuring until `min_ops` operations
-    /// have ended.
+    /// The longest time for each of these: until all threads have begun; for warming up until the throughput is steady;
+    /// for measuring until `min_ops` operations have ended.
     pub patience_ns: u64,
 }
 
@@ -193,7 +193,8 @@ impl Course {
         self.ops.get()
     }
 
-    /// Returns whether the throughput was steady after warming up, or was not required to be.
+    /// Returns whether all threads began before the patience was used up, and the throughput was steady after warming
+    /// up or the warm-up time was given.
     pub fn steady(&self) -> bool {
         self.steady.get()
     }

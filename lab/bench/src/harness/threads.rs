@@ -10,7 +10,7 @@ use crate::failure::Failure;
 const PER_CPU: usize = 16;
 const ON_FEW: usize = 1024;
 
-/// Checks that none of these numbers of threads is far above the number of the machine's CPUs.
+/// Checks that none of these numbers of threads is above the limit.
 ///
 /// # Errors
 /// If one of the numbers is above the limit.

@@ -39,11 +39,11 @@ impl Load {
     }
 }
 
-/// The operations of a thread, drawn one by one: no operation is repeated, so a structure is not left with the same few
-/// keys in every core's cache, or without new ones.
+/// The operations of a thread, drawn one by one. If operations were repeated, the same few keys would stay in every
+/// core's cache, and no new keys would be inserted.
 struct Draws {
     rng: SmallRng,
-    /// Draws keys; without it all numbers are keys.
+    /// Draws keys. If it is `None`, every number of the keys' type can be a key.
     sampler: Option<Sampler>,
     update_percent: u32,
 }
@@ -75,8 +75,8 @@ pub type Make<T, M> = fn(&Load, &(dyn Fn() -> T + Sync)) -> M;
 pub struct Clients<T, M> {
     load: Load,
     make: Make<T, M>,
-    /// On the virtual machine (a simulator): a structure that is made once, and from which the structures of each run
-    /// are copied. It is made outside of the runs, so its memory is not simulated.
+    /// On the virtual machine (a simulator): a structure that is made once, outside of the runs, so that its memory is
+    /// not simulated. If the structures can be copied, those of each run are copies of this one.
     first: OnceLock<T>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! The noise of a run is the range from its slowest repetition to its fastest. A row is *slower* if its fastest
 //! repetition is slower than the earlier run's slowest, and *faster* if its slowest repetition is faster than the
-//! earlier run's fastest. A row that was measured once shows no noise and is not judged. If no row can be judged, a
-//! warning says why.
+//! earlier run's fastest. A row with a single run, now or earlier, shows no noise and is not judged. If no row can be
+//! judged, a warning says why.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -13,7 +13,7 @@ use crate::workload::Distribution;
 pub type Facts = Vec<(&'static str, Value)>;
 
 /// The parameters that distinguish measurements of one experiment, beside contender and threads. An experiment sets the
-/// ones that it has.
+/// parameters that it has.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cell {
     /// The name of the workload.
@@ -92,7 +92,7 @@ fn title(workload: &str) -> &str {
     }
 }
 
-/// A row. The order of its fields is part of the format; new ones go to the end.
+/// A row. The order of its fields is part of the format; new fields go to the end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// The contender: the name of the index, the lock, the method or the mechanism.
@@ -107,7 +107,7 @@ pub struct Row {
     pub fields: Fields,
     /// Simulated: million operations per virtual second, one value for each seed.
     pub seeds: Vec<f64>,
-    /// Simulated: the same in every run of the sensitivity sweep. The runs of the unvaried machine come first.
+    /// Simulated: the same figure, for each run of the sensitivity sweep. The runs of the unvaried machine come first.
     pub sweep: Vec<f64>,
     /// Simulated: further figures of the papers, by name, one for each value of `sweep`, or of `seeds` if there was no
     /// sweep.

@@ -7,8 +7,8 @@
 //! - Leaves are linked from left to right. Merging moves the right node's content to the left, and splitting moves the
 //!   upper half to the right. So **a node's lower bound never changes while the node is in the tree**, and a thread
 //!   that walks from a leaf to the next one misses no key that was present throughout.
-//! - Insertions split full nodes on their way down. After a removal, another walk down merges nodes that are nearly
-//!   empty. So a thread that locks a node never needs more than the node's parent and one neighbour.
+//! - Insertions split full nodes on their way down. If a removal leaves a leaf nearly empty, another walk down merges
+//!   nearly empty nodes. So a thread that locks a node never needs more than the node's parent and one neighbour.
 //!
 //! # Why a walk is right
 //! A walk reads each node's version while the node is not locked ([`Version`]). It reads a child's address
@@ -23,8 +23,8 @@
 //! these locks, so there is no deadlock. A node that leaves the tree is marked obsolete; nodes and keys that leave the
 //! tree are retired to RCU.
 //!
-//! Complexity: O(log n) nodes of eight cache lines. A scan reads each leaf once, and copies it before it shows any
-//! entry.
+//! Complexity: O(log n) nodes of eight cache lines. A scan copies a leaf before it shows the leaf's entries. It reads
+//! each leaf once, unless another thread interferes.
 
 mod check;
 mod keys;
@@ -283,7 +283,7 @@ impl<K: TreeKey> BTreeOlc<K> {
     }
 
     /// Merges the child at a position with its right neighbour, or the last child with its left one, if both fit in one
-    /// node with room to spare, see [`Node::takes`]. Returns whether they did.
+    /// node with room to spare ([`Node::takes`]). Returns whether it merged them.
     fn merge(&self, parent: Met<'_, K>, at: usize, guard: &Guard<'_>) -> Result<bool, Retry> {
         let count = parent.node.count();
         if count == 0 {

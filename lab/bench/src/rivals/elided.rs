@@ -2,9 +2,9 @@
 //! scheme of DBX (Wang, Qian, Li, Chen: Using Restricted Transactional Memory to Build a Scalable In-Memory Database,
 //! EuroSys 2014).
 //!
-//! An operation's body that commits has read the lock as free, and all its accesses happened in one instant. A body
-//! that holds the lock aborts all transactions, and runs alone. So bodies happen one after the other. On a machine
-//! without hardware transactions each body takes the lock.
+//! An operation's body that commits has read the lock as free, and all its accesses happened in one instant. Taking the
+//! lock aborts all transactions, so a body that holds the lock runs alone. So bodies happen one after the other. On a
+//! machine without hardware transactions each body takes the lock.
 
 use archipelago_platform::htm::{Retry, elide};
 use archipelago_platform::pad::CachePadded;

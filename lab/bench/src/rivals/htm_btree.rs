@@ -1,4 +1,5 @@
-//! A B+tree each of whose operations is one hardware transaction: the HTM-B+Tree of Eunomia's authors. Keys are `u64`.
+//! The HTM-B+Tree of Eunomia's authors. Each look-up, insertion and removal is one hardware transaction; an update is
+//! two or more, and a scan is one for every [`BATCH`] entries. Keys are `u64`.
 //!
 //! # Invariants
 //! - Nodes are those of [`BTreeOlc`](super::btree::BTreeOlc), with 30 keys or the paper's 16. Their locks are not used.

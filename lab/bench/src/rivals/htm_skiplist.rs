@@ -1,5 +1,5 @@
-//! A skip list whose look-ups, insertions and removals are one hardware transaction each; an update is two or more, and
-//! a scan one for each [`BATCH`] entries: the HTM-SkipList of Eunomia's authors. Keys are `u64`.
+//! The HTM-SkipList of Eunomia's authors. Each look-up, insertion and removal is one hardware transaction; an update is
+//! two or more, and a scan is one for every [`BATCH`] entries. Keys are `u64`.
 //!
 //! # Invariants
 //! - Keys ascend on each level, and the nodes of a level are among the nodes of the level below. All links change only

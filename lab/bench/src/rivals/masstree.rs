@@ -19,7 +19,8 @@
 //! - empty nodes and layers stay until the tree is dropped.
 //!
 //! # Invariants
-//! - Slots of a border node ascend in their order. A child's keys are between the separators around the child.
+//! - A border node's order lists its slots by ascending key. A child's keys are between the separators around the
+//!   child.
 //! - Border nodes of a layer are linked from left to right. A split moves the upper half to the right, so **a node's
 //!   lower bound never changes**, and a scan that goes from a node to the next one misses no entry that was present
 //!   throughout.
@@ -37,8 +38,8 @@
 //!
 //! A writer of a border node takes the lock `writer`, which readers ignore. Then it compares the version: if it is
 //! unchanged, the node is still the right one for the key. To split the node, the writer tries to lock the parent at
-//! the version that it read, and starts again if that fails, so it does not wait. Only the holder of `writer` locks a
-//! border node's `version`. So there is no deadlock.
+//! the version that its walk read. If this fails, the writer starts again; so it does not wait for the parent's lock.
+//! Only the holder of `writer` locks a border node's `version`. So there is no deadlock.
 //!
 //! Complexity: O(length / 8 + log n) nodes. A key of more than [`LONGEST`] bytes has so many layers that a thread's
 //! stack may be too small for the recursion.
@@ -394,8 +395,8 @@ fn lock_at(met: Met<'_>) -> Result<(), Retry> {
     if met.node.version.try_lock_at(met.version) { Ok(()) } else { Err(Retry) }
 }
 
-/// Makes a layer's root, whose content has moved to two nodes, the inner node above them. The caller has the root's
-/// version locked.
+/// Turns a layer's root, whose content has moved to two nodes, into the inner node above these nodes. The caller has
+/// the root's version locked.
 fn become_inner(root: &Node, level: u32, separator: u64, [left, right]: [u64; 2]) {
     root.set_level(level);
     root.set_slice(0, separator);
@@ -509,7 +510,7 @@ fn try_back(layer: &Node, slice: u64) -> Result<Back, Retry> {
     Ok((entries, begin))
 }
 
-/// Keys of eight bytes have one layer and no suffix blocks, so these operations do not need the caller's guard.
+/// Keys of eight bytes have one layer and no suffix blocks, so these operations need no protection by the guard.
 impl Points for Masstree<u64> {
     fn get(&self, key: u64, guard: &Guard<'_>) -> Option<u64> {
         self.walk(&key.to_be_bytes(), |layer, key| try_get(layer, key, guard))

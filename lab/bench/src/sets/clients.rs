@@ -1,4 +1,4 @@
-//! The threads that use a set, on either machine: they fill it, look up, insert and remove.
+//! The program that uses a set, on either machine: it fills the set, and its threads look up, insert and remove.
 
 use archipelago_sets::{Set, SetSession, Visit};
 use rand::rngs::SmallRng;
@@ -17,7 +17,7 @@ pub struct Spec {
     pub items: usize,
     /// Buckets of a hash table; 0 for other structures.
     pub buckets: usize,
-    /// Percentage of operations that insert or remove, half of them each.
+    /// Percentage of operations that are updates; half of the updates insert, half remove.
     pub update_percent: u32,
     /// Which keys are popular.
     pub distribution: Distribution,

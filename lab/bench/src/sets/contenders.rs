@@ -19,8 +19,9 @@ pub const STRUCTURES: [&str; 3] = ["list", "hash", "tree"];
 /// One of the [`STRUCTURES`], and a mechanism over which it is measured.
 pub type Over = (&'static str, Known<Spec>);
 
-/// Returns MV-RLU or a variant. Those of the factor analysis have the hardware's clock, as its whole has: each differs from
-/// `mvrlu-ordered` in one thing, and the others from `mvrlu`.
+/// Returns MV-RLU or a variant. A variant whose name begins with `ordered-` is for the factor analysis: it has the
+/// hardware's clock, and differs from `mvrlu-ordered` in one thing. Any other variant differs from `mvrlu` in one
+/// thing.
 fn mvrlu(variant: &str) -> OverMvRlu {
     let mut domain = Domain::builder();
     let mut tuning = Tuning::default();

@@ -129,10 +129,10 @@ fn paper(what: &Sim) -> &'static str {
 /// The machine if the arguments name none.
 const DEFAULT_MACHINE: &str = "xeon-8180-4s";
 
-/// Checks that the number of threads is not far beyond the machine's CPUs.
+/// Checks that there are at most four threads for each CPU of the machine.
 ///
 /// # Errors
-/// If it is.
+/// If there are more.
 pub fn check_threads(threads: usize, machine: &Machine) -> Result<(), Failure> {
     let (name, cpus) = (&machine.name, machine.cpus());
     let refused =
@@ -144,7 +144,7 @@ pub fn check_threads(threads: usize, machine: &Machine) -> Result<(), Failure> {
 /// and every socket boundary.
 ///
 /// # Errors
-/// If a number is far beyond the machine's CPUs.
+/// If a number is refused by [`check_threads`].
 pub fn threads(common: &SimCommon, machine: &Machine) -> Result<Vec<usize>, Failure> {
     let cpus = machine.cpus();
     common.threads.iter().try_for_each(|threads| check_threads(*threads, machine))?;

@@ -20,7 +20,7 @@ pub enum Measure {
     Capacity,
     /// Accesses that left the socket, per operation.
     Remote,
-    /// Restarted reads, in percent of the operations.
+    /// Restarted reads or transactions, in percent of the operations.
     Retries,
     /// Repeated attempts at updates, in percent of all attempts: the abort ratio of a software mechanism.
     Repeats,

@@ -1,8 +1,8 @@
 //! `sim papers`: compares what papers state with the results of the virtual machine (a simulator).
 //!
 //! A paper is a file of data (`papers/*.toml`). It contains the paper's figures, each with an experiment of this
-//! command, and the orderings that the paper states about the figure, with their section. None of this is in the
-//! program. So a reader can check the file against the paper, and the table against the file.
+//! command, and the orderings that the paper (or this project) states about the figure, with their section. None of
+//! this is in the program. So a reader can check the file against the paper, and the table against the file.
 
 mod data;
 mod file;

@@ -90,7 +90,7 @@ pub fn row(contender: &Contender, threads: usize, figures: &Figures, setting: &S
         ("tx_capacity_per_op", json!(tx(stats.tx_capacity))),
         ("tx_explicit_per_op", json!(tx(stats.tx_explicit))),
         ("tx_others_per_op", json!(tx(stats.tx_aborts() - stats.tx_conflicts - stats.tx_capacity - stats.tx_explicit))),
-        // Restarted reads, in percent of the first run's operations, if the program counts them.
+        // Restarted reads or transactions, in percent of the first run's operations, if the program counts them.
         ("retry_percent", json!(first.retry_percent)),
         // Repeated attempts at updates, in percent of all attempts of the first run, if the program counts them.
         ("abort_percent", json!(first.abort_percent)),

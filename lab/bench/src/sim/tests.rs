@@ -299,7 +299,7 @@ fn a_contender_that_loses_keys_has_failed() {
     assert!(failure.contains("operations missed a key that is present (again with --seed 1)"), "{failure}");
 }
 
-/// A row says which isolation its contender has, and what this isolation permits is counted.
+/// A row says which isolation its contender has. Write skews that this isolation permits are counted.
 #[test]
 fn isolation_is_a_fact() {
     if !SIMULATED {

@@ -43,8 +43,8 @@ pub fn execute(contenders: &[Contender], setting: &Setting, threads: &[usize]) -
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Returns the unannounced accesses of one contender that matter. Those of one place in the program matter if they are
-/// more than `ONCE` per thread, and if the memory changes or has more than `FEW` lines.
+/// Returns the unannounced accesses of one contender that matter. The accesses of one place in the program matter if
+/// they are more than `ONCE` per thread, and if the memory changes or has more than `FEW` lines.
 ///
 /// # Errors
 /// If the run does not end well.

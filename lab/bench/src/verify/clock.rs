@@ -26,7 +26,7 @@ impl Clock {
 pub struct Deadline(Instant);
 
 impl Deadline {
-    /// Returns whether the deadline has passed or Ctrl-C was pressed.
+    /// Returns whether the deadline has passed or an interrupt was requested (by Ctrl-C, for example).
     pub fn passed(self) -> bool {
         Instant::now() >= self.0 || interrupt::requested()
     }

@@ -39,7 +39,8 @@ pub enum Part<'a, K: Clone> {
     Batches(&'a [K], usize),
     /// Run these operations.
     Stream(&'a Stream<K>),
-    /// Run operations drawn from these keys with this seed, until the time is up. Insert those of the range first.
+    /// Run operations drawn from these keys with this seed, until the time is up. Inserts use first the fresh keys in
+    /// this range, then keys that were never made before.
     Drawn(Arc<KeySet<K>>, Range<usize>, u64),
 }
 

@@ -12,8 +12,8 @@ pub struct Plan {
     pub indexes: Vec<&'static Info>,
     /// The workloads, in running order.
     pub workloads: Vec<Workload>,
-    /// The requested number of operations per workload, all threads together. E runs an eighth of it. Workloads that
-    /// insert run fewer if there are too few new keys.
+    /// The requested number of operations per workload, all threads together. E runs an eighth of them. Workloads that
+    /// insert run fewer operations if there are too few new keys.
     pub ops: usize,
     /// Which keys are popular.
     pub distribution: Distribution,

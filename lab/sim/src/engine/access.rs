@@ -3,8 +3,8 @@
 //! An access takes effect in the instant in which its thread is granted the line. If the line is still being
 //! transferred for an earlier access, the thread joins the line's queue. The thread at the head of the queue is in the
 //! scheduler's agenda, at the time at which the line becomes free. At that time the queue decides which thread gets the
-//! line ([`Engine::grant`]). It is the first thread in the queue, with one exception: if a core of the owner's own
-//! socket waits, too, the socket serves it first, a bounded number of times.
+//! line ([`Engine::grant`]). It is the first thread in the queue, with one exception: if a thread of the owner's own
+//! socket is among the next [`SEARCHED`] threads, it gets the line first, a bounded number of times in a row.
 //!
 //! Destructors of a panicking thread make their accesses without yielding: the run is about to end with this panic, and
 //! no other thread may observe the accesses.
@@ -18,9 +18,9 @@ use crate::config::{Fault, Point};
 use crate::memory::{AccessKind, Cost, NONE};
 use crate::rng;
 
-/// The time, in first-level hits after an access to a line, within which further loads of the line count as made
-/// together with the access: they need no request of their own for the line. The time counts from that access, not from
-/// the previous load. Otherwise a loop that repeatedly loads one word would keep the line forever.
+/// If a load of a line follows an access to the line within the time of this many first-level hits, the load counts as
+/// made together with the access: it needs no request of its own for the line. The time counts from that access, not
+/// from the previous load. Otherwise a loop that repeatedly loads one word would keep the line forever.
 const TOGETHER: u64 = 8;
 
 /// How many entries of a line's queue are searched for the owner's neighbours.

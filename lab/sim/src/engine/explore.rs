@@ -9,7 +9,8 @@ use crate::config::Schedule;
 use crate::report::Choice;
 use crate::rng;
 
-/// On average one in this many switches of threads lets time jump to the next timer first, in random schedules.
+/// On average one in this many switches of threads first lets time jump to the next timer, except in schedules of given
+/// choices.
 const JUMP: u64 = 64;
 
 /// Picoseconds of a turn of a wait loop in set-up and tear-down, where nothing else takes time.

@@ -22,7 +22,7 @@ thread_local! {
     static ENGINE: Cell<*mut Engine> = const { Cell::new(std::ptr::null_mut()) };
 }
 
-/// The engine, while a simulated thread of it runs on this OS thread.
+/// Returns the engine, if one of its simulated threads runs on this OS thread.
 #[inline]
 pub(crate) fn engine() -> Option<*mut Engine> {
     let engine = ENGINE.get();
@@ -49,8 +49,8 @@ impl Drop for Outside {
 }
 
 /// Makes the process's panic hook run [outside](Outside) if a simulated thread panics. The hook looks for the names of
-/// functions, and the standard library keeps what it has read of them in memory of the process, for all OS threads. In
-/// the run's memory this would be lost with the run.
+/// functions, and the standard library keeps what it has read of them in memory of the process, for all OS threads. If
+/// this copy were in the run's memory, it would be lost with the run.
 fn report_panics_outside() {
     static ONCE: Once = Once::new();
     if ONCE.is_completed() || std::thread::panicking() {
@@ -253,8 +253,8 @@ pub(crate) fn drive(engine: *mut Engine) -> Outcome {
 /// After this many turns in a row in which no unwinding thread has ended, the remaining threads are abandoned.
 const PATIENCE: usize = 1_000;
 
-/// Unwinds every unfinished thread. The main thread is the last one, since clients borrow from its stack, unless the
-/// clients do not end: then it unwinds after half of [`PATIENCE`]. Returns how many threads had to be abandoned.
+/// Unwinds every unfinished thread. The main thread is unwound after the clients, since they borrow from its stack. If
+/// the clients do not end, it is unwound after half of [`PATIENCE`]. Returns how many threads had to be abandoned.
 pub(crate) fn unwind_all(engine: *mut Engine) -> usize {
     // SAFETY: here and below: the engine outlives the run, and no coroutine runs while a reference to the engine lives.
     let threads = unsafe {

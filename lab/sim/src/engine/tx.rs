@@ -1,17 +1,18 @@
 //! Hardware transactions of the modelled machine: they have read and write sets of lines, the requester wins a
 //! conflict, and they are strongly atomic.
 //!
-//! Writes are made to memory at once, and the old bytes are stored in an undo log. An access to a line of the write
-//! set, or a write to a line of the read set, first *dooms* the transaction, which can then only abort: the log is
-//! played back at once, so no thread ever sees an uncommitted value. The doomed thread notices at its next access.
+//! Writes are made to memory at once, and the old bytes are stored in an undo log. If another thread accesses a line of
+//! the write set, or writes a line of the read set, it first *dooms* the transaction, which can then only abort. The
+//! log is played back at once, so no thread ever sees an uncommitted value. The doomed thread notices at its next
+//! access.
 //!
 //! # Invariants
-//! - A line is marked while an open transaction that is not doomed has it in a set. Before a thread loads or writes a
+//! - A line is marked while it is in a set of an open transaction that is not doomed. Before a thread loads or writes a
 //!   marked line, it checks for conflicts ([`Engine::tx_conflict`]).
-//! - A line that a transaction wrote is in its core's first-level cache. A line that it read is in a cache that is
-//!   notified of other cores' writes: the third level if it is inclusive, otherwise the second. These caches also serve
-//!   plain accesses, and accesses of the core's other hardware threads. The eviction of such a line dooms the
-//!   transaction ([`Engine::tx_evicted`]). Schedules without time model no caches; in these schedules the number of
+//! - A line that a transaction wrote is in its core's first-level cache. A line that a transaction read is in a cache
+//!   that is notified of other cores' writes: the third level if it is inclusive, otherwise the second. These caches
+//!   also serve plain accesses, and accesses of the core's other hardware threads. The eviction of such a line dooms
+//!   the transaction ([`Engine::tx_evicted`]). Schedules without time model no caches; in these schedules the number of
 //!   written lines must fit the first level's sets.
 //! - Each transaction that began has committed, is counted in exactly one of the counts of aborts, or is open.
 
@@ -115,7 +116,7 @@ pub(crate) enum Cause {
     Conflict(u32),
     /// A line did not fit.
     Capacity,
-    /// The program aborted it, with this code.
+    /// The program aborted the transaction, with this code.
     Explicit(u8),
     /// An interrupt of the CPU's timer, or a stall.
     Interrupt,
@@ -166,7 +167,7 @@ pub(crate) struct Tx {
     foreign: Vec<(usize, usize)>,
     /// Whether the thread was panicking when the transaction began, that is, whether a destructor began it.
     pub(crate) panicking: bool,
-    /// Whether [`begin`](crate::world::htm::begin) began it.
+    /// Whether [`begin`](crate::world::htm::begin) began the transaction.
     pub(crate) by_hand: bool,
     tick: u64,
     bolt: u64,
@@ -241,8 +242,8 @@ impl Engine {
     }
 
     /// Nests a transaction. If the nesting is too deep, all levels are doomed. Returns whether the unwinding of a
-    /// doomed transaction stops at this one. It does so if this transaction's body leaves by unwinding, and the body of
-    /// the enclosing transaction, which was begun explicitly, does not.
+    /// doomed transaction stops at this level. It stops here if this level's body leaves by unwinding, the outermost
+    /// transaction was begun explicitly and is not doomed yet, and no enclosing level stops the unwinding.
     pub(crate) fn tx_nest(&mut self, unwinds: bool) -> bool {
         let thread = &mut self.threads[self.current];
         thread.tx_depth += 1;

@@ -125,7 +125,7 @@ impl Engine {
         self.stop(Status::Blocked(reason), time);
     }
 
-    /// Continues a waiting thread whose time has come.
+    /// Continues a waiting thread whose time-out, wake-up time or recheck is due.
     pub(super) fn timer(&mut self, id: usize) -> Result<(), Outcome> {
         let epoch = self.changes;
         let thread = &mut self.threads[id];

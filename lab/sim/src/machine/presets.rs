@@ -1,8 +1,8 @@
 //! The machines that come with the crate.
 //!
-//! They were fixed before any structure was run on them, and were not changed because of any result. Every number has
-//! its source below; "estimate" means that no measurement is known. The beginning of a source tells the number's
-//! [`Origin`](super::Origin).
+//! They were fixed before any structure was run on them, and were not changed because of a structure's result. Every
+//! number has its source below; "estimate" means that no measurement is known. The beginning of a source tells the
+//! number's [`Origin`](super::Origin).
 
 use super::{Cache, Caches, Latency, Machine, Occupancy, Os, Transactions};
 
@@ -268,8 +268,8 @@ fn skylake_sp(name: &str, sockets: usize, hops: Vec<Vec<u8>>) -> Machine {
     }
 }
 
-/// Returns transactions as on Haswell, except that a line is no longer tracked once it leaves the second level, since
-/// the third level is not inclusive.
+/// Returns transactions as on Haswell, but with at most as many read lines as the second level has. The third level is
+/// not inclusive, so read lines are tracked in the second level.
 fn skylake_tx() -> Option<Transactions> {
     haswell_ex("", 28, 2.5).transactions.map(|tx| Transactions { read_lines: 16384, ..tx })
 }

@@ -4,7 +4,7 @@
 //! as in hardware prefetchers and out-of-order cores. From then on its misses overlap, so each costs a fraction of its
 //! latency. An explicit *prefetch* occupies a miss buffer until its line arrives. A later access to the line waits for
 //! the remaining time. If no buffer is free, the prefetch is dropped, as hardware may do. Contended lines take part in
-//! neither mechanism; the caller ensures this.
+//! neither mechanism, and locked instructions in no stream; the caller ensures this.
 
 /// The most streams that a core can follow at a time.
 const STREAMS: usize = 8;

@@ -89,10 +89,10 @@ impl Numbers {
     }
 }
 
-/// The home of a page that was not accessed or placed.
+/// The value, instead of a home, of a page that was neither accessed nor placed.
 const NOWHERE: u8 = u8::MAX;
 
-/// The home, like [`NOWHERE`], of a page without memory.
+/// The value, instead of a home, of a page without memory.
 const UNMAPPED: u8 = NOWHERE - 1;
 
 /// The numbers of lines and pages.
@@ -108,7 +108,8 @@ pub(crate) struct Table {
 pub(crate) struct Found {
     /// The line's number.
     pub(crate) line: u32,
-    /// The page's number and the line's position in the page. The model uses it as the physical address.
+    /// The page's number and the line's position in the page, as one number. The model uses this number as the physical
+    /// address.
     pub(crate) colour: u32,
     /// The line's home node, if this is the line's first access.
     pub(crate) fresh: Option<u8>,

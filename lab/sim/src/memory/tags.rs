@@ -31,8 +31,8 @@ pub(crate) struct Tags {
     hashed: bool,
 }
 
-/// The number of kept arrays of earlier runs, which is the number of cache levels of a machine. They are kept with
-/// their greatest tags, the newest last.
+/// The number of kept arrays of earlier runs, which is the number of cache levels of a machine. Each array is kept with
+/// its greatest tag; the newest is the last.
 const LEVELS: usize = 3;
 /// Arrays that are shorter than this are filled quickly, and are not kept.
 const SHORT: usize = 1 << 10;
@@ -86,7 +86,8 @@ impl Tags {
         }
     }
 
-    /// Does the same as [`touch`](Self::touch), but evicts a line that is no longer `valid` first.
+    /// Does the same as [`touch`](Self::touch), with one exception: if the set is full and has lines that are no longer
+    /// `valid`, evicts one of these.
     pub(crate) fn touch_around(&mut self, cache: usize, line: u32, colour: u32, valid: impl Fn(u32) -> bool) -> Used {
         let start = self.start(cache, colour);
         let ways = &mut self.tags[start..start + self.ways];

@@ -72,8 +72,8 @@ impl Traffic {
         }
     }
 
-    /// Sets the time of the following requests. A thread that unwinds makes its accesses out of turn; a request of it
-    /// that is earlier than the latest request counts as made at the time of the latest one.
+    /// Sets the time of the following requests. A thread that unwinds makes its accesses out of turn. If its request is
+    /// earlier than the latest request, it counts as made at the time of the latest request.
     pub(crate) fn at(&mut self, now: u64) {
         debug_assert!(now >= self.latest || std::thread::panicking(), "a request from the past");
         self.latest = now.max(self.latest);

@@ -62,8 +62,8 @@ fn protect(at: usize, bytes: usize, rights: i32) {
     assert_eq!(done, 0, "the arena's access rights can be changed");
 }
 
-/// Makes `span` inaccessible to this OS thread until [`open`] is called, and has accesses to it recorded in `watch`.
-/// Does nothing if a span is closed already.
+/// Makes `span`, which only this OS thread uses, inaccessible until [`open`] is called. Accesses to it are recorded in
+/// `watch`. Does nothing if a span is closed already.
 pub(crate) fn close(watch: *mut Watch, span: Range<usize>) {
     if CLOSED.with_borrow(Option::is_some) {
         return;

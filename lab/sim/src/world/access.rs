@@ -90,8 +90,8 @@ pub fn fence(sequentially_consistent: bool) {
 }
 
 /// Makes one turn of a wait loop. If the turn only loaded, from at most eight lines, the thread waits until one of
-/// these lines changes. The wait lasts at most 20 virtual microseconds, doubled (up to 5 milliseconds) each time that
-/// no line has changed, so that loops which count turns or read a clock continue. Otherwise the thread yields.
+/// these lines changes. The wait lasts at most 20 virtual microseconds. This limit is doubled (up to 5 milliseconds)
+/// each time that no line has changed. So loops that count turns or read a clock continue. Otherwise the thread yields.
 pub fn spin_hint() {
     let Some(engine) = engine() else { return core::hint::spin_loop() };
     match with(engine, |engine| engine.spin()) {
@@ -122,14 +122,15 @@ pub fn pause(turns: u64) {
     }
 }
 
-/// Announces plain reads of `len` bytes at `addr` that no thread changes. Costs one load per line, one after the other.
-/// The third and later misses of neighbouring lines overlap, if misses overlap
+/// Announces plain reads of the `len` bytes at `addr`, which no thread changes meanwhile. Costs one load per line, one
+/// after the other. The third and later misses of neighbouring lines overlap, if misses overlap
 /// ([`Config::overlap`](crate::Config::overlap)).
 pub fn touch(addr: *const (), len: usize) {
     each_line(addr, len, AccessKind::Load);
 }
 
-/// Announces plain writes of `len` bytes at `addr` that no other thread accesses now. Costs one store per line.
+/// Announces plain writes of the `len` bytes at `addr`, which no other thread accesses meanwhile. Costs one store per
+/// line.
 pub fn touch_mut(addr: *const (), len: usize) {
     each_line(addr, len, AccessKind::Store);
 }

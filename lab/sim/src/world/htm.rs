@@ -186,7 +186,7 @@ pub fn doomed() -> bool {
 }
 
 /// Aborts the calling thread's transaction with a reason of the program's own. Does nothing outside of a transaction.
-/// In the body of [`transaction`] it does not return.
+/// In the body of [`transaction`] it does not return, except to a destructor that a panic of the body runs.
 pub fn abort(code: u8) {
     doom(Cause::Explicit(code));
     if let Some(engine) = engine() {

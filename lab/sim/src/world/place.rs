@@ -24,9 +24,9 @@ pub fn release(addr: *const (), len: usize) {
     }
 }
 
-/// Records that these pages of 4 KiB have no memory yet; pages that were accessed keep theirs. The first access to a
-/// page outside of a transaction gives it memory. A transaction that accesses the page aborts, and the page still has
-/// no memory.
+/// Records that these pages of 4 KiB have no memory yet; pages that were accessed keep their memory. The first access
+/// to a page outside of a transaction gives it memory. A transaction that accesses the page aborts, and the page still
+/// has no memory.
 pub fn unmapped(addr: *const (), len: usize) {
     if let Some(engine) = engine() {
         with(engine, |engine| engine.memory.unmap(addr.addr(), len));

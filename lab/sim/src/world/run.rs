@@ -9,12 +9,12 @@ use crate::report::Stats;
 
 use super::{sleep, with};
 
-/// Returns the machine of this run.
+/// Returns the machine of this run; `None` outside of a run.
 pub fn machine() -> Option<Arc<Machine>> {
     engine().map(|engine| with(engine, |engine| engine.machine.clone()))
 }
 
-/// Returns the machine's counters so far.
+/// Returns the machine's counters so far; `None` outside of a run.
 pub fn stats() -> Option<Stats> {
     engine().map(|engine| with(engine, |engine| engine.memory.stats))
 }
@@ -75,8 +75,8 @@ pub struct Part {
     before: u8,
 }
 
-/// Enters a named part of the program, whose accesses [`Stats::remote_in`] counts separately. Nested parts are counted
-/// separately. Returns `None` outside of a run.
+/// Enters a named part of the program, whose accesses [`Stats::remote_in`] counts separately. An access in a nested
+/// part counts for the nested part only. Returns `None` outside of a run.
 ///
 /// # Panics
 /// If there are more names than [`PARTS`](crate::PARTS) allows.

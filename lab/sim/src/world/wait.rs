@@ -61,7 +61,8 @@ pub fn unpark(id: usize) {
 /// Waits for wake-ups of `key` while `condition` holds. The condition is evaluated before the first wait and after
 /// every wake-up, atomically with the beginning of the wait, so no [`wake`] is lost. The condition may read the
 /// program's words plainly, but must not call this module. The time-out is in virtual nanoseconds. Returns `true` if
-/// the condition no longer holds, and `false` after the time-out.
+/// the condition no longer holds, and `false` after the time-out. In a transaction, a wait aborts the transaction and
+/// returns `true` at once.
 pub fn wait_while(key: usize, timeout_ns: Option<u64>, condition: impl Fn() -> bool) -> bool {
     wait_for(Key::User(key), timeout_ns, condition)
 }
@@ -106,8 +107,9 @@ pub(super) fn wait_for(key: Key, timeout_ns: Option<u64>, condition: impl Fn() -
     true
 }
 
-/// Wakes up to `count` threads that wait for `key`, in the order of their arrival. Returns how many it woke. If there
-/// are any, the call is a system call, and a transaction of the caller aborts first.
+/// Wakes up to `count` threads that wait for `key`, in the order of their arrival. Returns how many it woke. If any
+/// thread waits for `key`, the call is a system call. In a transaction such a call aborts the transaction, wakes no
+/// thread and returns 0.
 pub fn wake(key: usize, count: usize) -> usize {
     let Some(engine) = engine() else { return 0 };
     if with(engine, |engine| engine.is_awaited(Key::User(key)) && engine.tx_forbids()) {

@@ -6,10 +6,11 @@
 //! stored outside the trees, and a replaced record is freed through RCU, whatever the mechanism. In the papers' RLU and
 //! MV-RLU a record is part of its node and is copied with the node.
 //!
-//! A look-up cannot move its record to the end of a list, as Kyoto Cabinet's does, so it marks the record. Each slot
-//! has a queue of its keys in the order of insertion, with a lock that only insertions of new keys take. If the slot is
-//! full, records are taken from the front of the queue: a marked record loses its mark and moves to the end, and the
-//! first record without a mark is evicted.
+//! In Kyoto Cabinet a look-up moves its record to the end of a list. A look-up in a read-side critical section cannot
+//! do so; it marks the record instead. Each slot has a queue of its keys in the order of insertion, with a lock that
+//! only insertions of new keys take. If the slot is full, records are taken from the front of the queue: a marked
+//! record loses its mark and moves to the end, and the first record without a mark is evicted. (If there is none within
+//! two passes over the queue, the last record taken is evicted.)
 
 use std::collections::VecDeque;
 

@@ -12,8 +12,8 @@ use crate::store::{Stop, Store, Write};
 /// Rows that one transaction inserts.
 const BATCH: usize = 100;
 
-/// What each customer has paid before the run. A warehouse has received this amount from each of its customers. A
-/// delivered order's lines cost nothing.
+/// What each customer has paid before the run. A warehouse has received this amount from each of its customers. The
+/// lines of orders that are delivered before the run cost nothing.
 const PAID: i64 = 10_00;
 
 /// Inserts rows, [`BATCH`] rows in each transaction.
@@ -99,7 +99,7 @@ fn warehouse<D: Store>(db: &D, tables: &Tables<D>, scale: Scale, w: u16, seed: u
 fn customers<D: Store>(db: &D, tables: &Tables<D>, scale: Scale, (w, d): (u16, u8), random: &mut Random) {
     let mut made = random.clone();
     let customer = |c: u16| {
-        // Each of the thousand last names belongs to one of the first thousand customers.
+        // The first thousand customers have different last names.
         let last = if c <= 1000 { c - 1 } else { draw::last(&mut made, When::Load, scale.customers) };
         let person = Person {
             first: name(&made.text(8, 16)),

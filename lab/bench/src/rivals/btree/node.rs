@@ -110,7 +110,8 @@ impl<K: TreeKey, const KEYS: usize, const VALUES: usize> Node<K, KEYS, VALUES> {
     /// Returns the first position whose key is not below `key`, and whether that key is equal, as of `version`.
     ///
     /// # Errors
-    /// If the version does not hold any more. If it holds now, it may cease to hold later.
+    /// If the version does not hold any more. The version is checked only for keys that are pointers, and may cease to
+    /// hold later; so the caller validates it, too.
     ///
     /// # Safety
     /// Inside a guard of the tree's domain that began before `version` was read; or the caller holds the lock, and

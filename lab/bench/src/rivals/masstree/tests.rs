@@ -16,7 +16,7 @@ fn it_agrees_with_a_model() {
     agrees_with_a_model(&nested(scaled(2_000, 100)), check::<Vec<u8>>);
 }
 
-/// New layers are made for keys with a common beginning only.
+/// New layers are made only for keys with a common beginning.
 #[test]
 fn keys_that_begin_alike_have_layers() {
     let mut tree = Masstree::<Vec<u8>>::default();

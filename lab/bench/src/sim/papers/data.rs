@@ -70,7 +70,7 @@ pub struct Claim {
     pub behind: String,
     /// The number of threads of the contender behind, if different.
     pub behind_threads: Option<usize>,
-    /// The exponent of Zipf's law for the keys; one of the experiment's.
+    /// The exponent of Zipf's law for the keys; it is among the experiment's exponents.
     pub theta: Option<f64>,
     /// The exponent for the contender behind, if different.
     pub behind_theta: Option<f64>,

@@ -181,7 +181,8 @@ fn cells(found: &Finding) -> String {
     format!("{ours} | {so} of {} {kind} | {chance} | {verdict}", ratios.len())
 }
 
-/// How many claims have each verdict. A claim (an *ordering*) is a paper's statement that one side is ahead of another.
+/// How many claims have each verdict. A claim (an *ordering*) is a paper's statement that one side is ahead of another,
+/// or that both are level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// Claims with [`Verdict::Holds`].

@@ -41,9 +41,9 @@ pub struct Finding {
     pub ratios: Vec<f64>,
     /// The number of cells in which the claim is true.
     pub so: usize,
-    /// For orderings: the probability that a result at least as clear, for either side, arises by chance, that is, if a
-    /// fair coin decides in each cell which of the two contenders is ahead. Cells in which neither is ahead do not
-    /// count.
+    /// For orderings: the probability that chance gives a result that is at least as clear, for either side. By chance
+    /// means that a fair coin decides in each cell which of the two contenders is ahead. Cells in which neither is
+    /// ahead do not count.
     pub chance: Option<f64>,
     /// Whether the cells are those of a sweep.
     pub swept: bool,
@@ -75,7 +75,7 @@ fn nearly_all(some: usize, all: usize) -> bool {
     some as f64 >= NEARLY * all as f64
 }
 
-/// Returns the probability that coins, one for each cell with a side ahead, side with one of the two at least as clearly.
+/// Returns [`Finding::chance`], for the numbers of cells in which the claim and its opposite are true.
 fn by_chance(so: usize, not: usize) -> f64 {
     (2.0 * at_least(so.max(not), so + not)).min(1.0)
 }
@@ -86,8 +86,8 @@ fn at_least(heads: usize, coins: usize) -> f64 {
 }
 
 /// Returns the probability that `heads` of `coins` thrown coins show heads: the number of choices, halved once for each
-/// coin. It is halved as soon as it is above 1, since the number alone, or all halves alone, may exceed the range of
-/// floating-point numbers.
+/// coin. The product is halved as soon as it is above 1, since the number of choices alone, or the power of one half
+/// alone, may be outside the range of floating-point numbers.
 fn exactly(heads: usize, coins: usize) -> f64 {
     let mut halves = coins;
     let mut p = 1.0;
