@@ -137,31 +137,32 @@ where
         Builder { listener, live, idle, record_hits, shards, hasher: hasher(old), policy }
     }
 
-    /// Sets the time between an entry's insertion and its expiry. No entry expires earlier, and none lives for more than
-    /// a millisecond longer. If the time is zero, entries expire at once. [`Cache::insert_for`] sets the time of a single
-    /// entry.
+    /// Sets the time between an entry's insertion and its expiry. No entry lives for more than a millisecond longer,
+    /// and none expires earlier except by the time to idle. If the time is zero, entries expire at once.
+    /// [`Cache::insert_for`] sets the time of a single entry.
     pub fn time_to_live(mut self, time: Duration) -> Self {
         self.live = Some(time);
         self
     }
 
-    /// Sets the time between an entry's insertion or last hit and its expiry. No entry expires earlier. An entry may live
-    /// longer by a 16th of the time and two milliseconds, so that most hits need not write. If the time is zero, entries
-    /// expire at once.
+    /// Sets the time between an entry's insertion or last hit and its expiry. No entry expires earlier, except by its
+    /// time to live. An entry may live longer by a 16th of the time and two milliseconds, so that most hits need not
+    /// write. If the time is zero, entries expire at once.
     pub fn time_to_idle(mut self, time: Duration) -> Self {
         self.idle = Some(time);
         self
     }
 
-    /// Calls `listener` once with each entry that leaves the cache or is refused, in the thread that causes this, in
-    /// the order in which the entries left, at the end of the method (of `clear`, `invalidate_if`, `sync` and `resize`:
-    /// after each shard). No lock is held, and the thread is in no section, so the listener may use the cache, and may
-    /// take its time: other threads' insertions are not refused meanwhile. (An entry is freed after the listener
-    /// returns. If a method removes many entries, all but the first count as waiting for a reader until the listener
-    /// has been called with the last, so a listener that inserts many of them again is refused.) Dropping the cache
-    /// does not call the listener for the remaining entries. A listener that inserts an entry for each evicted one
-    /// causes the next eviction, and so recurses without end. If the listener panics, it is called with the other
-    /// entries nevertheless, and then the cache's method panics, after it has taken effect.
+    /// Calls `listener` once with each entry that leaves the cache or is refused. The calls are made in the thread that
+    /// causes the change, at the end of its method (of `clear`, `invalidate_if`, `sync` and `resize`: after each
+    /// shard), in the order in which the entries left. No lock is held, and the thread is in no section. So the
+    /// listener may use the cache, and may take its time: other threads' insertions are not refused meanwhile. (An
+    /// entry is freed after the listener returns. If a method removes many entries, all but the first count as waiting
+    /// for a reader until the listener has been called with the last one. So if a listener inserts many of them again,
+    /// insertions may be refused.) Dropping the cache does not call the listener for the remaining entries. A listener
+    /// that inserts an entry for each evicted one causes the next eviction, and so recurses without end. If the
+    /// listener panics, it is called with the other entries nevertheless, and then the cache's method panics, after it
+    /// has taken effect.
     pub fn on_leave(mut self, listener: impl Fn(&K, &V, Cause) + Send + Sync + 'static) -> Self {
         self.listener = Some(Box::new(listener));
         self

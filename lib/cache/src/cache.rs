@@ -130,9 +130,10 @@ where
         found.is_some_and(|entry| !self.inner.is_expired(&guard, entry))
     }
 
-    /// Inserts `value` for `key`, and replaces the previous value. Returns whether the value is kept. The value is not kept if it weighs more than
-    /// the whole cache may weigh, if the waiting removed entries exceed their bound, or if concurrent insertions repeatedly take the room that this
-    /// one has made. The previous value is removed even then. O(1), and O(1) for each evicted entry.
+    /// Inserts `value` for `key`, and replaces the previous value. Returns whether the value is kept. The value is not
+    /// kept if it weighs more than the whole cache may weigh, if the removed entries that wait for readers exceed their
+    /// bound, or if concurrent insertions repeatedly take the room that this one has made. The previous value is
+    /// removed even then. O(1), and O(1) for each evicted entry.
     ///
     /// # Panics
     /// If `Eq`, the weigher or the listener panics. The cache stays consistent.
@@ -148,8 +149,8 @@ where
         self.put(key, value, None)
     }
 
-    /// Inserts as [`insert`](Self::insert) does, but the entry expires when `time` has passed (never earlier, and at most a
-    /// millisecond later), instead of the cache's time to live. The cache's time to idle may end it earlier.
+    /// Inserts as [`insert`](Self::insert) does, but with `time` instead of the cache's time to live: the entry expires
+    /// when `time` has passed, at most a millisecond later. It expires earlier only by the cache's time to idle.
     ///
     /// ```
     /// use archipelago_cache::Cache;
@@ -169,9 +170,10 @@ where
 
     /// Returns the value of `key`; if the cache has none, inserts the value that `make` returns. If several threads and
     /// tasks request a key, one of them makes the value and the others wait. If its `make` panics, the next one calls
-    /// its own `make`. If the cache does not keep the made value (for example, because it weighs more than the capacity), each of
-    /// those who have waited calls its own `make`, without another wait. The same may happen to keys that have the same hash. If another thread inserts a value while `make` runs, the inserted value counts as newer than the
-    /// made one, and all requests return it.
+    /// its own `make`. If the cache does not keep the made value (for example, because it weighs more than the
+    /// capacity), each request that has waited calls its own `make`, without another wait. The same may happen to keys
+    /// that have the same hash. If another thread inserts a value while `make` runs, the inserted value counts as newer
+    /// than the made one, and all requests return it.
     ///
     /// A removal does not stop a maker: if [`remove`](Self::remove), [`invalidate_if`](Self::invalidate_if) or
     /// [`clear`](Self::clear) is called while `make` runs, the made value is inserted afterwards, although it may have been made of
@@ -186,7 +188,8 @@ where
     /// - a key whose maker waits for this one, directly or through the makers of other threads: the makers of A and B request
     ///   each other's keys.
     ///
-    /// The maker whose request closes the circle panics; the other ones then make the key themselves, or get its value.
+    /// The maker whose request closes the circle panics. The other makers then make the key themselves, or get its
+    /// value.
     ///
     /// # Deadlocks
     /// If makers wait for each other, and the circle contains a task (a maker of [`get_or_insert_async`](Self::get_or_insert_async)), another
@@ -338,8 +341,8 @@ where
     }
 
     /// Removes `key`. Returns whether the cache had it. An entry that has expired is removed, too, and reported as
-    /// expired; then the result is `false`. The value is dropped later, when no reader can have it any more:
-    /// [`sync`](Self::sync) drops at once what no reader can have. O(1).
+    /// expired; then the result is `false`. The value is dropped later, when no reader can have a reference to it.
+    /// [`sync`](Self::sync) drops at once all removed values to which no reader can have a reference. O(1).
     ///
     /// ```
     /// use archipelago_cache::Cache;

@@ -95,8 +95,8 @@ impl Extension {
         deadline <= now
     }
 
-    /// Postpones the deadline, if less than the time to idle would remain after `now`: so most hits of a popular entry
-    /// write nothing. The deadline is never after `last`.
+    /// Postpones the deadline, if less than the time to idle remains at `now`. The new deadline leaves more than this
+    /// time, so most hits of a popular entry write nothing. The deadline is never after `last`.
     #[inline]
     pub fn live_on(&self, now: Tick, idle: Idle) {
         let (least, deadline) = (self.last.min(now.saturating_add(idle.least)), self.last.min(idle.deadline(now)));

@@ -364,7 +364,7 @@ where
     /// Makes an entry.
     fn entry(&self, guard: &Guard<'_>, new: New<K, V>) -> Unplaced<K, V> {
         let New { key, value, hash, weight, live } = new;
-        // The times begin here, since the section may have had to wait.
+        // The times begin here and not in `prepare`, since the thread may have waited before its section began.
         let times = self.times(live);
         // The bucket, and the entry that will be replaced, are mostly in no processor's cache. They are loaded while the new entry is written.
         self.shard(hash).table().foresee(guard, hash, 1);
@@ -433,7 +433,8 @@ where
         placed
     }
 
-    /// The part of [`put`](Self::put) that is in a section. `has_room`: removed entries may still wait for readers.
+    /// The part of [`put`](Self::put) that is in a section. `has_room` is whether more removed entries may wait for
+    /// readers.
     fn put_within<T>(
         &self,
         guard: &Guard<'_>,
@@ -453,7 +454,7 @@ where
             true => self.place(guard, hash, entry, only_new, gone),
             false => Placed::Refused,
         };
-        // What the cache has now was inserted while the refused value was made, and is newer.
+        // An entry that the cache has now was inserted while the refused value was made, so it is newer.
         if only_new && let Placed::Refused = placed {
             let newer = entry.seen(self.shard(hash).table(), guard, hash).same_key;
             placed = newer.filter(|newer| self.is_live(guard, *newer)).map_or(Placed::Refused, Placed::Present);

@@ -63,8 +63,8 @@ impl<S: Scheme> Database<S> {
     /// Waits until all commits before the call are durable. In a database in memory the call does nothing.
     ///
     /// # Errors
-    /// [`Failure::Log`]. After a failed write or sync all later calls fail too. If the disk was full, the call may be
-    /// repeated.
+    /// [`Failure::Log`]. If the disk was full, the call may be repeated. After any other failed write or sync all later
+    /// calls fail, too.
     pub fn flush(&self) -> Result<(), Failure> {
         Ok(self.shared.log().map_or(Ok(()), |log| log.flush(&self.shared))?)
     }

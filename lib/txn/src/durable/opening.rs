@@ -183,8 +183,8 @@ impl<S: Scheme> Opening<S> {
         self.begin((journal, lock), recovery.next_epoch, recovered, (latest, catalogue))
     }
 
-    /// Locks the directory. The journal has a lock of its own, but takes it only when it is opened, and this opening
-    /// reads files before.
+    /// Locks the directory. The journal has a lock of its own, but takes it only when it is opened. `start` reads files
+    /// before that.
     fn lock(&self) -> Result<Box<dyn DiskLock>, Failure> {
         let path = self.directory.join("opening");
         self.disk.lock(&path).map_err(|cause| {

@@ -2,9 +2,9 @@
 
 use serde::{Serialize, de::DeserializeOwned};
 
-/// A row or key that can be written to a disk and read back. Types that implement serde's `Serialize` and `Deserialize`
-/// implement it, in [postcard](https://postcard.jamesmunns.com/wire-format)'s format. This format has no field names,
-/// so adding or removing a field changes it.
+/// A row or key that can be written to a disk and read back. Types that implement serde's `Serialize` and
+/// `DeserializeOwned` implement this trait, in [postcard](https://postcard.jamesmunns.com/wire-format)'s format. This
+/// format has no field names, so adding or removing a field changes it.
 ///
 /// ```
 /// use archipelago_txn::Persist;

@@ -68,7 +68,7 @@ use crate::error::Error;
 use crate::record::{Record, Version};
 use crate::work::{Done, Work};
 
-/// Multi-version concurrency control whose readers never wait: for long reads concurrent with writers.
+/// Multi-version concurrency control whose readers rarely wait: for long reads concurrent with writers.
 #[derive(Clone, Copy, Debug)]
 pub enum MvRlu {}
 
