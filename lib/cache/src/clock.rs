@@ -22,7 +22,8 @@ impl Clock {
         self.0 = self.0.checked_sub(time).expect("the machine's clock has such times");
     }
 
-    /// Sets the clock back, to 0 at most. If it has run for less than `time`, it stands still for the difference.
+    /// Sets the clock back, but not below 0. If the clock has run for less than `time`, it stands still for the
+    /// difference.
     #[cfg(all(test, not(any(loom, archipelago_sim))))]
     pub fn set_back(&mut self, time: Duration) {
         self.0 = self.0.checked_add(time).expect("as above");

@@ -1,9 +1,9 @@
 //! A shard: a table that is read without a lock, and, protected by a lock, the policy's queues and the shard's part of
 //! the cache's capacity (its *lease*).
 //!
-//! No users' code runs with the lock held. Keys are compared before the lock is taken, under the RCU guard, and again
-//! if the entries of the same hash have changed by the time the lock is held. Values are dropped, and listeners called,
-//! after the lock is released.
+//! No users' code runs with the lock held. Keys are compared before the lock is taken, under the RCU guard. If the
+//! entries of the same hash have changed by the time the lock is held, the lock is released, and the keys are compared
+//! again. Values are dropped, and listeners called, after the lock is released.
 
 use archipelago_platform::atomic::Ordering::{Relaxed, SeqCst};
 use archipelago_platform::atomic::{AtomicU32, fence};
@@ -211,8 +211,8 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         Some(cause)
     }
 
-    /// Gives up to `most` of the lease to the caller, and what the shard has in surplus, and evicts entries as needed.
-    /// Returns the amount.
+    /// Gives the caller up to `most` of the lease, and the surplus. Evicts entries as needed. Returns the amount that
+    /// was given.
     pub fn yield_room(
         &mut self,
         guard: &Guard<'_>,
@@ -229,9 +229,9 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
     }
 
     /// Takes the surplus out of the lease, and returns it. The surplus is the room of entries that have left and that
-    /// needed more than the shard's equal share. The shard keeps an equal share, or what it uses and a piece, and a
-    /// surplus of at most a piece. So a shard within its share never returns anything, and another one does so at most
-    /// once for each piece that has left. O(1).
+    /// needed more than the shard's equal share. The shard keeps an equal share, or a piece more than it uses,
+    /// whichever is larger. It also keeps a surplus of at most a piece. So a shard within its share never returns
+    /// anything, and any other shard returns room at most once for each piece that has left. O(1).
     fn surplus(&mut self, budget: &Budget) -> usize {
         let (piece, share) = (budget.piece(), budget.share());
         let keeps = share.max(self.state.used + piece);

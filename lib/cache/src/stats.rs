@@ -25,8 +25,8 @@ pub struct Stats {
     pub waiting: usize,
     /// The bytes of tables and queues.
     pub overhead_bytes: usize,
-    /// The number of look-ups that found their key; 0 unless [`Builder::record_hits`](crate::Builder::record_hits) was called.
-    /// A request that waits for another one's maker and gets its value counts here.
+    /// The number of look-ups that found their key; 0 unless [`Builder::record_hits`](crate::Builder::record_hits) was
+    /// called. A request that waits for another request's maker, and gets the made value, counts here.
     pub hits: u64,
     /// The number of look-ups that did not find their key; 0 unless [`Builder::record_hits`](crate::Builder::record_hits) was
     /// called. A request that makes the value counts here, once.

@@ -191,7 +191,7 @@ fn expired_entries_are_reported_as_expired() {
     cache.check_invariants();
 }
 
-/// No entry expires before its time, and a time of zero is none.
+/// No entry expires before its time has passed. With a time of zero an entry expires at once.
 #[test]
 fn entries_live_for_their_time_at_least() {
     let least = Duration::from_millis(1);
@@ -393,7 +393,8 @@ fn one_maker_a_key() {
     assert_eq!(made.load(Ordering::Relaxed), 50);
 }
 
-/// A value that was inserted while another one was made is newer, whether the made one fits or not.
+/// If a value is inserted while another value is made, the inserted one counts as newer, whether or not the made one
+/// fits.
 #[test]
 fn refused_made_values_remove_no_newer_ones() {
     let heavy: Cache<u64, usize> = Cache::builder().weigher(10, |_: &u64, value: &usize| *value);

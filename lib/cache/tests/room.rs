@@ -29,7 +29,7 @@ fn requested(cache: &Cache<u64, usize>, count: u64) -> usize {
     (0..count).filter(|key| cache.contains(key)).count()
 }
 
-/// After a large entry has come and gone, in whichever way, as many small ones fit as before.
+/// After a large entry was inserted and has left the cache, in whichever way, as many small entries fit as before.
 #[test]
 fn the_room_of_large_entries_returns_to_all_shards() {
     type Leave = fn(&Cache<u64, usize>);
@@ -239,7 +239,7 @@ fn what_slow_sweeps_have_removed_is_bounded() {
     cache.check_invariants();
 }
 
-/// A weigher that takes its time holds up nothing either.
+/// While a weigher takes its time, no other thread's insertions are refused either.
 #[test]
 fn slow_weighers_hold_up_nothing() {
     let (tell, told) = mpsc::channel();

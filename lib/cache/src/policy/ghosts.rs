@@ -105,7 +105,8 @@ impl Ghosts {
     }
 
     /// Fits the number of sets to `most` ghosts, so that the load is at most three quarters. A change of the number
-    /// drops all ghosts; it happens when the cache has grown by a quarter, or shrunk by half.
+    /// drops all ghosts. The number changes when the cache has grown by a quarter, or shrunk by more than three
+    /// eighths, since the last change.
     fn fit(&mut self, most: usize) {
         let wanted = most / (WAYS * 3 / 4) + 1;
         if wanted > self.sets.len() || wanted < self.sets.len() / 2 {
