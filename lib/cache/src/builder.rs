@@ -23,8 +23,8 @@ const BESIDE: usize = 56;
 const LEAST_ENTRIES: usize = 64;
 const LEAST_BYTES: usize = 256 << 10;
 /// How much weight of removed entries may wait for readers, in addition to a hundredth of the capacity: enough for some
-/// bags (lists of retired entries) of each of a few threads. A cache with a weigher has the second limit in its own unit,
-/// and at most a part of the capacity (see [`Config::most_waiting`]).
+/// bags (lists of retired entries) of each of a few threads. A cache with a weigher has the second limit in its own
+/// unit, and at most a part of the capacity (see [`Config::most_waiting`]).
 const WAITING_ENTRIES: usize = 512;
 const WAITING_BYTES: usize = 64 << 10;
 const MOST_SHARDS: usize = 256;
@@ -123,8 +123,8 @@ where
     /// Hashes keys by `hasher`. The default has a new random seed for each cache, so that keys chosen by an adversary
     /// do not collide more often than others. It is not a cryptographic hash.
     ///
-    /// All 64 bits should depend on the key. The cache combines each of the bits 0 to 47 with the bit 16 places above it
-    /// (by exclusive or), and uses 48 bits of the result: the lower ones choose the bucket, the bits 32 to 39 tell
+    /// All 64 bits should depend on the key. The cache combines each of the bits 0 to 47 with the bit 16 places above
+    /// it (by exclusive or), and uses 48 bits of the result: the lower ones choose the bucket, the bits 32 to 39 tell
     /// entries of a bucket apart, and the bits 40 to 47 choose the shard. So with a hasher that returns small numbers
     /// unchanged, all keys below 2^40 are in one shard: the results are correct, but writers wait for each other, and
     /// look-ups compare more keys.
@@ -203,8 +203,8 @@ where
     }
 
     /// Makes a cache whose entries weigh at most `capacity`, by `weigher`; a weight of 0 counts as 1. `weigher` is
-    /// called once for each entry, before its insertion. Removed entries that wait for readers may weigh a quarter of the
-    /// capacity, but at most 65,536 units, in addition to a hundredth of the capacity.
+    /// called once for each entry, before its insertion. Removed entries that wait for readers may weigh a quarter of
+    /// the capacity, but at most 65,536 units, in addition to a hundredth of the capacity.
     pub fn weigher(
         self,
         capacity: usize,

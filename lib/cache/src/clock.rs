@@ -47,11 +47,11 @@ impl Clock {
 /// A time to idle, in ticks.
 #[derive(Clone, Copy)]
 pub(crate) struct Idle {
-    /// The time that must pass before an entry expires. It is rounded up, and has a tick in addition, since a tick may end
-    /// right after it was read.
+    /// The time that must pass before an entry expires. It is rounded up, and has a tick in addition, since a tick may
+    /// end right after it was read.
     pub least: Tick,
-    /// How much later an entry may expire, so that most hits of a popular entry need not write its deadline: at most a 16th
-    /// of the time.
+    /// How much later an entry may expire, so that most hits of a popular entry need not write its deadline: at most a
+    /// 16th of the time.
     slack: Tick,
 }
 

@@ -44,9 +44,9 @@
 //! - *Scans do not flush the cache*, see [`S3Fifo`]. [`Sieve`] and [`SampledLru`] are for comparison.
 //! - *Marks*: a hit may write a mark into its entry, for the policy. [`S3Fifo`] counts hits, and writes only until the
 //!   count is 7; each round through the main queue lowers the count. [`Sieve`] writes only if its bit is not set.
-//!   [`SampledLru`] writes only if the shard has admitted an entry since this entry's last hit. With a time to idle, a hit
-//!   also postpones the entry's deadline, once in a 16th of that time. The first look-up that finds an entry expired
-//!   writes this into the entry. With [`Builder::record_hits`] each look-up writes a counter of its thread.
+//!   [`SampledLru`] writes only if the shard has admitted an entry since this entry's last hit. With a time to idle, a
+//!   hit also postpones the entry's deadline, once in a 16th of that time. The first look-up that finds an entry
+//!   expired writes this into the entry. With [`Builder::record_hits`] each look-up writes a counter of its thread.
 //! - *Your code does not run under a lock*: hashes, comparisons, weighers, makers, listeners and destructors may use
 //!   the cache. If one of them panics, the panic propagates to the caller, and the cache stays consistent. Hashes,
 //!   weighers, makers and listeners also run outside of all RCU sections, so they may take their time. Comparisons of

@@ -176,8 +176,8 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         self.count_out(time, entry, cause, gone)
     }
 
-    /// Adds to `gone` an entry that is no longer in the table, and counts it. Returns the cause to report: an entry that
-    /// had expired leaves as an expired one, whatever removed it.
+    /// Adds to `gone` an entry that is no longer in the table, and counts it. Returns the cause to report: an entry
+    /// that had expired leaves as an expired one, whatever removed it.
     fn count_out(&mut self, time: &Clock, entry: Resident<'_>, cause: Cause, gone: &mut Gone<K, V>) -> Cause {
         self.state.used -= entry.weight();
         let has_expired = entry.timed().is_some_and(|timed| timed.is_expired(time.now()));
@@ -191,8 +191,8 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         cause
     }
 
-    /// Removes an entry that was found under the guard, if the table still has it. Returns the cause to report, or `None`
-    /// if the table did not have it.
+    /// Removes an entry that was found under the guard, if the table still has it. Returns the cause to report, or
+    /// `None` if the table did not have it.
     pub fn remove(
         &mut self,
         guard: &Guard<'_>,
@@ -302,9 +302,8 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
 impl<K, V, P> Drop for Locked<'_, K, V, P> {
     fn drop(&mut self) {
         // The change precedes the thread's later look-ups. Otherwise two threads that change keys of two shards could
-        // each miss the other's change.
-        // (Two further threads may see the two changes in different orders by the memory model, but not on processors whose stores
-        // reach all others at one moment, such as x86-64 and Armv8.)
+        // each miss the other's change. (Two further threads may see the two changes in different orders by the memory
+        // model, but not on processors whose stores reach all others at one moment, such as x86-64 and Armv8.)
         fence(SeqCst);
     }
 }

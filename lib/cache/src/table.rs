@@ -15,11 +15,12 @@
 //! # Why look-ups are linearizable
 //! A look-up returns the table's content at a moment of the look-up. Its array was current at the look-up's beginning
 //! or later, and a replaced array no longer changes. An entry is present while a place has its pointer. *Found*: the
-//! loaded pointer was in its place at the moment of the load. (If the pointer were stored before the tag, a look-up that
-//! loaded the tag of the place's previous entry could find the new entry, and a later look-up could miss it.) *Not found*: an entry that is present during the whole look-up has one place (1), and its tag and the counts
-//! on its way are set during the whole look-up (2, 3), so it would have been found. If the key was removed from one
-//! place and inserted into another one during the look-up, the look-up passed the second place before the insertion.
-//! Then the key was absent just before the insertion.
+//! loaded pointer was in its place at the moment of the load. (If the pointer were stored before the tag, a look-up
+//! that loaded the tag of the place's previous entry could find the new entry, and a later look-up could miss it.) *Not
+//! found*: an entry that is present during the whole look-up has one place (1), and its tag and the counts on its way
+//! are set during the whole look-up (2, 3), so it would have been found. If the key was removed from one place and
+//! inserted into another one during the look-up, the look-up passed the second place before the insertion. Then the key
+//! was absent just before the insertion.
 
 use core::marker::PhantomData;
 use core::ptr::null_mut;
@@ -64,7 +65,8 @@ pub(crate) struct Place {
     place: usize,
 }
 
-/// Returns the tag of a hash. The tag depends on bits that do not choose the shard, and do not choose the bucket in tables of less than 2^38 bytes.
+/// Returns the tag of a hash. The tag depends on bits that do not choose the shard, and do not choose the bucket in
+/// tables of less than 2^38 bytes.
 fn tag(hash: u64) -> u64 {
     (hash >> 32 & 0xff).max(1)
 }
@@ -201,7 +203,8 @@ impl<K, V> Table<K, V> {
         None
     }
 
-    /// Returns the entry whose key satisfies `is_it`. Runs the caller's code. The entry is not freed before the guard ends.
+    /// Returns the entry whose key satisfies `is_it`. Runs the caller's code. The entry is not freed before the guard
+    /// ends.
     #[inline]
     pub fn find(&self, guard: &Guard<'_>, hash: u64, is_it: impl Fn(&K) -> bool) -> Option<Shared<K, V>> {
         self.search(guard, hash, |_, entry| {

@@ -77,9 +77,10 @@ fn caches_that_have_shrunk_are_small() {
     }
 }
 
-/// The requests repeat a loop that is longer than the cache. Nearly as large a part of the loop as fits must stay in the cache. (A cache that evicts
-/// the least recently used entry would have no hit.) In a loop of twice the cache's length, the ghosts (the remembered hashes of evicted entries)
-/// include every key, but only a part of the keys may enter the main queue.
+/// The requests repeat a loop that is longer than the cache. Nearly as large a part of the loop as fits must stay in
+/// the cache. (A cache that evicts the least recently used entry would have no hit.) In a loop of twice the cache's
+/// length, the ghosts (the remembered hashes of evicted entries) include every key, but only a part of the keys may
+/// enter the main queue.
 #[test]
 fn a_part_of_a_loop_stays() {
     for (keys, least) in [(10_000, 8_000), (2_000, 42_000)] {
@@ -94,9 +95,10 @@ fn a_part_of_a_loop_stays() {
     }
 }
 
-/// 300 keys are requested in turn, with four keys between that are requested once. So a key is absent for 1,500 requests, more than the whole cache
-/// has entries. It returns to the main queue nevertheless, since few keys enter this queue and its entries stay for long: the time that they stay is
-/// measured. The popular keys that are requested before enter the main queue often. They must not shorten the measured time for long.
+/// 300 keys are requested in turn, with four keys between that are requested once. So a key is absent for 1,500
+/// requests, more than the whole cache has entries. It returns to the main queue nevertheless, since few keys enter
+/// this queue and its entries stay for long: the time that they stay is measured. The popular keys that are requested
+/// before enter the main queue often. They must not shorten the measured time for long.
 #[test]
 fn keys_return_that_are_absent_for_less_than_the_main_queue_keeps_an_entry() {
     let hasher = BuildHasherDefault::<DefaultHasher>::default();

@@ -209,8 +209,8 @@ fn every_value_is_dropped_once() {
     drops.assert_all_dropped();
 }
 
-/// A cache has light and heavy entries, with and without expiry, of a type with a large alignment. Each entry is dropped once, the weight stays
-/// within the bound, and all memory is freed.
+/// A cache has light and heavy entries, with and without expiry, of a type with a large alignment. Each entry is
+/// dropped once, the weight stays within the bound, and all memory is freed.
 #[test]
 fn entries_of_every_kind_share_a_cache() {
     #[repr(align(128))]
@@ -268,8 +268,8 @@ fn threads_come_and_go() {
     cache.check_invariants();
 }
 
-/// From now on, planned panics print nothing. The test harness keeps the output of a test in memory, and frees the memory
-/// while another test measures memory; so tests with thousands of panics call this function.
+/// From now on, planned panics print nothing. The test harness keeps the output of a test in memory, and frees the
+/// memory while another test measures memory; so tests with thousands of panics call this function.
 fn hush() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -411,9 +411,9 @@ fn makers_that_wait_in_a_circle_are_told_so() {
     }
 }
 
-/// Makers request keys at random: either only keys above their own, so that no circle is possible, or any keys. The cache
-/// keeps few values or none. So threads wait for one another in long chains and circles, which change all the time.
-/// Makers without circles are never told that they wait for themselves, and makers in circles never block.
+/// Makers request keys at random: either only keys above their own, so that no circle is possible, or any keys. The
+/// cache keeps few values or none. So threads wait for one another in long chains and circles, which change all the
+/// time. Makers without circles are never told that they wait for themselves, and makers in circles never block.
 #[test]
 fn makers_that_wait_in_chains_end() {
     let _beside = beside();
@@ -574,8 +574,8 @@ impl std::hash::Hash for Liar {
     }
 }
 
-/// Keys that break the contracts of `Eq` and `Hash` make wrong results, but each value is dropped once, the bound holds,
-/// and each call ends.
+/// Keys that break the contracts of `Eq` and `Hash` make wrong results, but each value is dropped once, the bound
+/// holds, and each call ends.
 #[test]
 fn keys_that_lie_lose_nothing() {
     let _beside = beside();

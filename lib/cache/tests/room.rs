@@ -71,7 +71,8 @@ fn large_entries_that_come_and_go_starve_no_shard() {
             let was = cache.stats();
             assert!(cache.insert(LARGE - large, CAPACITY / 64 * 4));
             let left = (cache.stats().evictions - was.evictions) as usize;
-            // At the most, the shard of the large entry loses all of its entries, which may have two shares. Each shard may evict one too many.
+            // At the most, the shard of the large entry loses all of its entries, which may have two shares. Each shard
+            // may evict one too many.
             let most = (CAPACITY / 64 * 4 + CAPACITY / shards * 2) / SMALL + shards;
             assert!(left <= most, "{shards} shards: {left} entries were evicted");
             cache.remove(&(LARGE - large));
@@ -181,8 +182,8 @@ fn slow_listeners_hold_up_nothing() {
     cache.check_invariants();
 }
 
-/// Entries that a method has removed, and which its listener has yet to be told of, count as waiting for a reader: memory
-/// stays bounded while the listener takes its time.
+/// Entries that a method has removed, and which its listener has yet to be told of, count as waiting for a reader:
+/// memory stays bounded while the listener takes its time.
 #[test]
 fn what_listeners_have_not_seen_is_bounded() {
     const ENTRIES: usize = 1_000;

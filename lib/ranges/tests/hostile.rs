@@ -418,7 +418,8 @@ fn a_change_that_panics_is_not_done() {
     drops.assert_all_dropped();
 }
 
-/// A value whose `clone` panics at the call that `CALLS` determines. The destructor of the panic's payload changes the map.
+/// A value whose `clone` panics at the call that `CALLS` determines. The destructor of the panic's payload changes the
+/// map.
 struct Charged(&'static RangeMap<u64, Charged>, u64);
 
 struct Payload(&'static RangeMap<u64, Charged>);

@@ -123,7 +123,7 @@ fn look_ups_cost_the_same_in_large_maps() {
     });
 }
 
-/// A map from which most ranges were removed is as one that never had them.
+/// Operations on a map from which most ranges were removed cost as much as on a map that never had these ranges.
 #[test]
 fn walks_cost_what_is_left_in_emptied_maps() {
     type Order = fn(u64) -> Box<dyn Iterator<Item = u64>>;

@@ -34,8 +34,8 @@ const AGAIN: u32 = 1 << 31;
 const LATCHED: usize = 1;
 const DEAD: usize = 2;
 
-/// Set in the `serial` of a version that a transaction without a log record has written. The tables of such versions are
-/// not logged, so the versions need no serials.
+/// Set in the `serial` of a version that a transaction without a log record has written. The tables of such versions
+/// are not logged, so the versions need no serials.
 const UNLOGGED: u64 = 1 << 63;
 
 /// The header of all versions.

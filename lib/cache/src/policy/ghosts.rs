@@ -35,8 +35,9 @@ impl Set {
     }
 }
 
-/// The hashes of keys that were evicted recently. The structure remembers about the requested number of hashes: a full set of [`WAYS`] drops its
-/// oldest hash for a new one. Two keys with the same print are confused, about once in 2^32 / `WAYS` look-ups.
+/// The hashes of keys that were evicted recently. The structure remembers about the requested number of hashes: a full
+/// set of [`WAYS`] drops its oldest hash for a new one. Two keys with the same print are confused, about once in 2^32 /
+/// `WAYS` look-ups.
 #[derive(Default)]
 pub(crate) struct Ghosts {
     sets: Box<[Set]>,

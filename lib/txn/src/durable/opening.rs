@@ -26,9 +26,9 @@ pub enum Acknowledge {
     /// writes only to tables in memory, waits until the transactions whose writes it has read are durable. This is the
     /// default.
     ///
-    /// A transaction whose closure fails, and a [`Snapshot`](crate::Snapshot), do not wait: what they have seen may be lost in a crash.
-    /// For example, if an insertion was answered with [`Error::NotDurable`](crate::Error::NotDurable), and its
-    /// repetition with [`Error::Duplicate`](crate::Error::Duplicate), the row is not necessarily durable.
+    /// A transaction whose closure fails, and a [`Snapshot`](crate::Snapshot), do not wait: what they have seen may be
+    /// lost in a crash. For example, if an insertion was answered with [`Error::NotDurable`](crate::Error::NotDurable),
+    /// and its repetition with [`Error::Duplicate`](crate::Error::Duplicate), the row is not necessarily durable.
     Durable,
     /// When it is committed in memory. A crash may lose the last transactions in the order of serialization.
     /// [`Database::flush`] waits until all commits are durable.
