@@ -175,9 +175,9 @@ where
     }
 
     /// Sets the number of shards, each of which has a lock for its writers. The number is rounded up to a power of two,
-    /// and is 256 at most. The default is four for each processor, and fewer in small caches. With more shards, more
-    /// threads can insert at once. With fewer shards, the evicted entry is closer to the policy's best choice in the
-    /// whole cache.
+    /// and is 256 at most. Small caches have fewer shards. The default is four for each processor. With more shards,
+    /// more threads can insert at once. With fewer shards, the evicted entry is closer to the policy's best choice in
+    /// the whole cache.
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards = Some(shards);
         self

@@ -1,7 +1,7 @@
 //! Entries: a key, a value, and the policy's data about them.
 //!
-//! Most entries have a header of 16 bytes. An entry that expires, or whose weight does not fit there, is *long*: it has
-//! an [`Extension`] right before its header.
+//! Each entry has a header of 16 bytes. An entry that expires, or whose weight does not fit into the header, is *long*:
+//! it has an [`Extension`] right before its header.
 
 use core::alloc::Layout;
 use core::marker::PhantomData;

@@ -288,7 +288,7 @@ where
     }
 
     /// Returns the index of a hash's shard. The index depends on bits that do not choose the tag, and do not choose the
-    /// bucket in tables of less than 2^40 bytes.
+    /// bucket in tables of less than 2^46 bytes.
     pub fn shard_index(&self, hash: u64) -> usize {
         (hash >> 40) as usize & (self.shards.len() - 1)
     }

@@ -69,8 +69,9 @@ impl<S: Scheme> Database<S> {
         Ok(self.shared.log().map_or(Ok(()), |log| log.flush(&self.shared))?)
     }
 
-    /// Writes all rows of a snapshot to the disk, and removes the log up to the snapshot. Returns the number of rows.
-    /// Transactions continue during the call; each row that they replace keeps one more version until the call's end.
+    /// Writes all rows of a snapshot to the disk, and removes the log files that are no longer needed then. Returns the
+    /// number of rows. Transactions continue during the call; each row that they replace keeps one more version until
+    /// the call's end.
     ///
     /// # Errors
     /// [`Failure::Log`]: the previous checkpoint with its log, or the new one, is valid. [`Failure::Volatile`].

@@ -393,7 +393,7 @@ impl<T: Replicable> Shared<T> {
         self.log.lag_exceeds(HELP_PART) && self.log.local_tail(at) < self.visible_tail()
     }
 
-    /// Wakes dedicated combiners that rest while their replicas lag behind.
+    /// Wakes all dedicated combiners that rest, since their replicas may lag behind.
     fn call_combiners(&self) {
         if self.dedicated {
             self.replicas.iter().for_each(|replica| replica.rest.wake());

@@ -5,9 +5,9 @@
 //! transaction. The word's arrival number is that of the writer, or the lowest number of all readers that have joined
 //! since the lock was last free. A second word has the arrival number of the oldest waiting transaction.
 //!
-//! *No deadlock*: a transaction waits only if it is older than all others that hold the lock. The word's arrival number
-//! is at most that of each holder. (The word's number is lower if its transaction has already released the lock.) So a
-//! transaction that waits, with the word's number or a lower one, is older than all other holders.
+//! *No deadlock*: a transaction waits only if it is older than all others that hold the lock. For it waits only if its
+//! number is at most the word's, and the word's number is at most that of each holder. (The word's number is lower if
+//! its transaction has already released the lock.)
 //!
 //! *No starvation*: a transaction that conflicts with readers closes them, whether it then waits or dies. No further
 //! reader can then join, so after finite time all readers have released the lock. Once a transaction is the oldest of

@@ -22,18 +22,18 @@
 //! (`GapStamps::removed`) to its `wts`. A reader that found a key absent takes a stamp that is not below the index's
 //! stamp for readers, as if it had read the version. This stamp is needed although a grace period passes before the
 //! unlinking. A series of commits with falling stamps, each of which overlaps the next, may last longer than a grace
-//! period. So without the stamp, a transaction that begins after the unlinking could precede a transaction that
-//! precedes the removal. The look-up that found no record (or a dead one) happened after the unlinking, so the reader's
-//! commit finds the stamp. The origin of a new record stands for the index's earlier removals: its `wts` is the index's
-//! stamp for readers, loaded after the linker's look-up found no record. (A removal that is committed after this
-//! look-up stays linked as long as the linker's section.)
+//! period. So without the stamp, a transaction that begins after the unlinking could be serialized before a transaction
+//! that is itself serialized before the removal. The look-up that found no record (or a dead one) happened after the
+//! unlinking, so the reader's commit finds the stamp. The origin of a new record stands for the index's earlier
+//! removals: its `wts` is the index's stamp for readers, loaded after the linker's look-up found no record. (If a
+//! removal is committed after this look-up, its record stays linked until the linker's section has ended.)
 //!
 //! # Snapshots
 //! If a snapshot sees a transaction that replaced a version, it must also see each transaction that had read this
-//! version (claim 3 of `epochs.rs`). So a reader may have read replaced versions only if the clock has not moved since
-//! the reader began. Then the replacing transaction has no earlier epoch than the reader, since it latched the record
-//! after the reader had loaded the clock, passed a SeqCst fence and found the record not latched. If the clock has
-//! moved, all versions that were read must be current, as in Silo.
+//! version (claim 3 of `epochs.rs`). So if the clock has moved since a transaction began, all versions that the
+//! transaction has read must be current, as in Silo. If the clock has not moved, they may have been replaced. Then the
+//! replacing transaction has no earlier epoch than the reader: it latched the record after the reader had loaded the
+//! clock, passed a SeqCst fence and found the record not latched.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering, fence};
 
