@@ -399,9 +399,9 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
     /// Prunes the record's chain, a grace period after a version was replaced. Returns whether a version was kept for
     /// transactions.
     ///
-    /// Pruned versions are freed after another grace period. No transaction reads them any more. But callbacks such as
-    /// this one, which have no moment, may read them as heads. And a reader may have read another version of the same
-    /// set, and be about to load the set's word (`mvrlu.rs`).
+    /// Pruned versions are freed after another grace period. No transaction reads them any more. But a callback such as
+    /// this one has no moment, and may still use a version that it has loaded as a head. And a reader may have read
+    /// another version of the same set, and be about to load the set's word (`mvrlu.rs`).
     fn cut(&self, record: &Record<S>, home: &Home<S>, guard: &Guard<'_>) -> bool {
         let Some(latch) = record.latch() else { return false };
         let epochs = &home.epochs;

@@ -447,7 +447,8 @@ impl<'t, S: Scheme> Work<'t, S> {
         }
         if let Some(record) = self.stale {
             // The transaction that linked the replacing version may still run. The retry waits, for a bounded time, for
-            // that transaction's end. SAFETY: alive inside of the guard.
+            // that transaction's end.
+            // SAFETY: alive inside of the guard.
             self.note_missed(unsafe { &*record });
             return Err(Error::Conflict);
         }

@@ -5,7 +5,7 @@
 //! transaction. The word's arrival number is that of the writer, or the lowest number of all readers that have joined
 //! since the lock was last free. A second word has the arrival number of the oldest waiting transaction.
 //!
-//! *No deadlock*: a transaction waits only if it is older than all others that hold the lock. For it waits only if its
+//! *No deadlock*: a transaction waits only if it is older than all others that hold the lock. It waits only if its
 //! number is at most the word's, and the word's number is at most that of each holder. (The word's number is lower if
 //! its transaction has already released the lock.)
 //!
