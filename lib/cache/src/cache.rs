@@ -178,7 +178,7 @@ where
     ///
     /// A removal does not stop a maker: if [`remove`](Self::remove), [`invalidate_if`](Self::invalidate_if) or
     /// [`clear`](Self::clear) is called while `make` runs, the made value is inserted afterwards, although it may have
-    /// been made of data that the removal was to make invalid. If this matters, insert the new value instead of
+    /// been made from data that the removal was to invalidate. If this matters, insert the new value instead of
     /// removing the old one: a made value never replaces an inserted one. Or store the version of the data in the
     /// value, and remove the key again if the version is old.
     ///
@@ -384,8 +384,8 @@ where
 
     /// Removes expired entries, and frees memory that is no longer needed: removed entries, oversized tables, and the
     /// memory blocks that the calling thread keeps for new entries. Room that a shard does not use becomes common to
-    /// all shards. Returns how many entries were removed. Look-ups never find expired entries; without this call they
-    /// occupy memory and are evicted like others. O(capacity).
+    /// all shards. Returns how many entries were removed. Look-ups never find expired entries. Without this call,
+    /// expired entries occupy memory until they are evicted like others. O(capacity).
     pub fn sync(&self) -> usize {
         let now = self.inner.clock.now();
         let is_expired = |guard: &Guard<'_>, entry| timed(guard, entry).is_some_and(|timed| timed.is_expired(now));

@@ -525,9 +525,10 @@ where
 
     /// Makes room in the pool: the other shards give up their leases until the pool has `need`. There are up to three
     /// rounds, each of which begins with the next shard. First, shards with more than an equal share give up what they
-    /// have in excess, but at most a quarter of a share: otherwise chance would make some shards ever larger, while
-    /// large entries come and go. Then each shard gives up a part in proportion to its lease, or a piece: otherwise a
-    /// large entry would leave some shards without any room. At last shards give up all that they have.
+    /// have in excess, but at most a quarter of a share: otherwise chance would make some shards ever larger, if large
+    /// entries are inserted and removed again and again. Then each shard gives up a part in proportion to its lease, or
+    /// a piece: otherwise a large entry would leave some shards without any room. At last shards give up all that they
+    /// have.
     fn gather(&self, guard: &Guard<'_>, hash: u64, need: usize, gone: &mut Gone<K, V>) {
         let (own, count, share) = (self.shard_index(hash), self.shards.len(), self.budget.share());
         let mut lacking = need.saturating_sub(self.budget.pool());

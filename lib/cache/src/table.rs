@@ -3,7 +3,7 @@
 //! A bucket is a cache line with *places* for seven entries: a word with a tag (eight bits of the hash) for each place,
 //! and seven pointers. An entry whose bucket is full is in one of the next buckets. The buckets on its *way* (from its
 //! own bucket to the bucket that has it) count the entry, except the last one, so that a look-up knows whether to
-//! continue (as in F14; Bronson and Shi, 2019). A full table is replaced by a larger one.
+//! continue (as in F14; Bronson and Shi, 2019). A nearly full table is replaced by a larger one.
 //!
 //! # Invariants
 //! 1. A key is in at most one place of an array of buckets, and stays in this place as long as it is in the table and

@@ -95,10 +95,10 @@ fn a_part_of_a_loop_stays() {
     }
 }
 
-/// 300 keys are requested in turn, with four keys between that are requested once. So a key is absent for 1,500
-/// requests, more than the whole cache has entries. It returns to the main queue nevertheless, since few keys enter
-/// this queue and its entries stay for long: the time that they stay is measured. The popular keys that are requested
-/// before enter the main queue often. They must not shorten the measured time for long.
+/// 300 keys are requested in turn. After each of them, four other keys are requested, each of them only once. So a key
+/// is absent for 1,500 requests, more than the whole cache has entries. It returns to the main queue nevertheless,
+/// since few keys enter this queue and its entries stay for long: the time that they stay is measured. The popular keys
+/// that are requested before enter the main queue often. They must not shorten the measured time for long.
 #[test]
 fn keys_return_that_are_absent_for_less_than_the_main_queue_keeps_an_entry() {
     let hasher = BuildHasherDefault::<DefaultHasher>::default();

@@ -85,8 +85,8 @@ fn sync_passes_readers_by() {
     });
 }
 
-/// Changes are carried out by the dedicated combiner. This depends on the schedule, so the test continues until it has
-/// happened ten times.
+/// Changes are carried out by the dedicated combiner. Whether the combiner carries out a change depends on the
+/// schedule, so the test continues until it has done so ten times.
 #[test]
 fn dedicated_combiners_combine() {
     let _alone = alone();

@@ -47,9 +47,9 @@ const MAIN: u32 = 1;
 /// at least twice moves into the main queue, and any other entry is evicted. The hash of an evicted entry (its *ghost*)
 /// is remembered until the same queue has evicted about twice as many entries as the cache has. At the end of the main
 /// queue an entry with counted hits is inserted again, and its count decreases by one. So keys that are requested only
-/// once pass through a 1/32 share of the cache and evict nothing else. While the cache fills up and the small queue has
-/// its share, new entries enter the main queue directly. So if the requests repeat a sequence that is longer than the
-/// cache (a *loop*), a part of the sequence stays cached.
+/// once pass through the small queue alone, and hardly displace entries of the main queue. While the cache fills up and
+/// the small queue has its share, new entries enter the main queue directly. So if the requests repeat a sequence that
+/// is longer than the cache (a *loop*), a part of the sequence stays cached.
 ///
 /// If a key that the small queue has evicted is inserted again, it enters the main queue, unless it was absent for more
 /// than five eighths of the time that an entry without hits needs to pass through the main queue. Both times are
