@@ -65,7 +65,7 @@
 //!        └─ lock ── policy    queues of entries
 //!                   lease     the shard's part of the capacity; the pool is the part that no shard has leased
 //! ```
-//! `table.rs` proves that look-ups are linearizable concurrently with a writer, `shard.rs` describes how keys are
+//! `table.rs` proves that look-ups are linearizable concurrently with a writer. `shard.rs` describes how keys are
 //! compared without a lock, `budget.rs` how the bound is kept without a common counter, and `makers.rs` how one maker
 //! for each key is chosen. MV-RLU's and RCX's papers put their mechanisms into Kyoto Cabinet's cache (thesis §3.6,
 //! figure 3.10); this cache uses none of Kyoto Cabinet's slots, trees and LRU lists.

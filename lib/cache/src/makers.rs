@@ -2,9 +2,9 @@
 //!
 //! A thread or task that misses a key requests a [`Permit`] to make it. The first one gets the permit. The others wait
 //! until the permit is dropped (after a value, an error, a panic, or a dropped future), and look the key up again. So a
-//! maker that fails wakes the others, and one of them is the next maker. If the maker had a value, but the cache does
-//! not have it (it was refused, or has left the cache), the threads and tasks that have waited make values of their own
-//! without a permit. If they requested permits again, each would wait for all others before it.
+//! maker that fails wakes the others, and one of them is the next maker. The cache may not have the value that a maker
+//! had, since the value was refused or has left the cache. Then the threads and tasks that have waited make values of
+//! their own without a permit. If they requested permits again, each would wait for all others before it.
 
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};

@@ -302,8 +302,9 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
 impl<K, V, P> Drop for Locked<'_, K, V, P> {
     fn drop(&mut self) {
         // The change precedes the thread's later look-ups. Otherwise two threads that change keys of two shards could
-        // each miss the other's change. (Two further threads may see the two changes in different orders by the memory
-        // model, but not on processors whose stores reach all others at one moment, such as x86-64 and Armv8.)
+        // each miss the other's change. (By the memory model, two further threads may see the two changes in different
+        // orders. This does not happen on processors whose stores reach all others at one moment, such as x86-64 and
+        // Armv8.)
         fence(SeqCst);
     }
 }

@@ -59,8 +59,8 @@ impl<K: Point, V: Send + Sync + 'static> RangeMap<K, V> {
         Self { directory: Directory::new(), domain }
     }
 
-    /// Returns the RCU guard for a change. If there are more threads than processors, and much of the memory that this
-    /// thread has replaced cannot be freed yet, the call first waits a little for the other threads.
+    /// Returns the RCU guard for a change. The call first waits a little for the other threads if there are more
+    /// threads than processors, and much of the memory that this thread has replaced cannot be freed yet.
     fn begin(&self) -> Guard<'_> {
         let reader = self.domain.reader();
         reader.give_way();

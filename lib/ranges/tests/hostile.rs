@@ -266,8 +266,8 @@ fn an_emptied_map_is_small() {
     }
 }
 
-/// If all ranges but every hundredth, or sixteenth, are removed, in whatever order, the map takes less than three times
-/// the memory of a map that only ever had the remaining ranges.
+/// All ranges but every hundredth, or sixteenth, are removed, in several orders. The map then takes less than three
+/// times the memory of a map that only ever had the remaining ranges.
 #[test]
 fn few_ranges_left_evenly_are_small() {
     let _alone = alone();

@@ -104,10 +104,10 @@ impl<S: Scheme> Database<S> {
 
     /// Orders commits, transactions and snapshots by another clock, for [`MvRlu`](crate::MvRlu) and
     /// [`Hekaton`](crate::Hekaton). With the default, [`ClockKind::Logical`], each transaction loads one word of the
-    /// database, and each transaction that writes increments the word, so that on many cores transactions wait for its
-    /// cache line. With [`ClockKind::Hardware`] transactions read the processors' clocks, and a commit waits for twice
-    /// the clocks' greatest difference: zero to some tens of nanoseconds on one socket. The clock stays logical if the
-    /// machine has no usable clock, and with the other schemes, whose commits share no word.
+    /// database, and each transaction that writes increments the word. So on many cores transactions wait for the
+    /// word's cache line. With [`ClockKind::Hardware`] transactions read the processors' clocks, and a commit waits for
+    /// twice the clocks' greatest difference: zero to some tens of nanoseconds on one socket. The clock stays logical
+    /// if the machine has no usable clock, and with the other schemes, whose commits share no word.
     ///
     /// The process must not be moved to another machine while it runs: see [`archipelago_platform::clock`].
     ///

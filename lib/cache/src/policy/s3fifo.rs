@@ -30,9 +30,10 @@ const NEAR: usize = 32;
 /// The number of ghosts per cached entry. With three, the hit ratio is 0.3 to 0.5 points higher when scans run beside
 /// other requests, and 0.3 points lower on Zipf-distributed keys (θ 0.7, a cache of 1 % of the keys).
 const GHOSTS: usize = 2;
-/// A key that the small queue has evicted is admitted to the main queue if it was absent for less than this fraction of
-/// the time that an entry without hits stays in the main queue. With 1/2, the hit ratio is the same on scans and loops,
-/// and 0.1 points lower on published traces. With 1, it is 0.7 points lower on Zipf-distributed keys (θ 0.7).
+/// If a key that the small queue has evicted is inserted again, it enters the main queue if its absence was shorter
+/// than this fraction of a passage. (A passage is the time that an entry without hits stays in the main queue.) With
+/// 1/2, the hit ratio is the same on scans and loops, and 0.1 points lower on published traces. With 1, it is 0.7
+/// points lower on Zipf-distributed keys (θ 0.7).
 const RETURNING: (u128, u128) = (5, 8);
 
 /// A shard that has admitted this many entries without an eviction is filling up.
@@ -51,13 +52,13 @@ const MAIN: u32 = 1;
 /// the small queue has its share, new entries enter the main queue directly. So if the requests repeat a sequence that
 /// is longer than the cache (a *loop*), a part of the sequence stays cached.
 ///
-/// If a key that the small queue has evicted is inserted again, it enters the main queue, unless it was absent for more
-/// than five eighths of the time that an entry without hits needs to pass through the main queue. Both times are
-/// counted in evictions from the small queue. Each key that enters the main queue pushes the queue's entries on. So
-/// fewer evictions from the small queue fit into one passage, and the limit becomes shorter. During a scan (many keys
-/// that are requested once), evictions from the small queue continue and few keys enter the main queue. So the limit
-/// becomes longer, and popular keys that were evicted before the scan still enter the main queue. (In the paper there
-/// are as many ghosts as the main queue has entries.)
+/// If a key that the small queue has evicted is inserted again, it may enter the main queue directly. For this, its
+/// absence must have been shorter than five eighths of the time that an entry without hits needs to pass through the
+/// main queue. Both times are counted in evictions from the small queue. Each key that enters the main queue pushes the
+/// queue's entries on. So fewer evictions from the small queue fit into one passage, and the limit becomes shorter.
+/// During a scan (many keys that are requested once), evictions from the small queue continue and few keys enter the
+/// main queue. So the limit becomes longer, and popular keys that were evicted before the scan still enter the main
+/// queue. (In the paper there are as many ghosts as the main queue has entries.)
 ///
 /// The requests set the size of the small queue. If a key is inserted again soon after a queue has evicted it, a
 /// slightly longer queue would have kept the key. Then this queue grows by an entry, and the other one shrinks by an
