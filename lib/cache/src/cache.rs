@@ -176,11 +176,11 @@ where
     /// that have the same hash. If another thread inserts a value while `make` runs, the inserted value counts as newer
     /// than the made one, and all requests return it.
     ///
-    /// A removal does not stop a maker: if [`remove`](Self::remove), [`invalidate_if`](Self::invalidate_if) or
-    /// [`clear`](Self::clear) is called while `make` runs, the made value is inserted afterwards, although it may have
-    /// been made from data that the removal was to invalidate. If this matters, insert the new value instead of
-    /// removing the old one: a made value never replaces an inserted one. Or store the version of the data in the
-    /// value, and remove the key again if the version is old.
+    /// A removal does not stop a maker. If [`remove`](Self::remove), [`invalidate_if`](Self::invalidate_if) or
+    /// [`clear`](Self::clear) is called while `make` runs, the made value is inserted afterwards. It may have been made
+    /// from data that the removal was to invalidate. If this matters, insert the new value instead of removing the old
+    /// one: a made value never replaces an inserted one. Or store the version of the data in the value, and remove the
+    /// key again if the version is old.
     ///
     /// # Panics
     /// If `make` panics, in the cases of [`insert`](Self::insert), and if the call would wait for itself. This is the

@@ -111,8 +111,8 @@ impl Makers {
     /// Requests the permit for the key of `hash`, for this thread. Waits while another thread or a task has the permit.
     ///
     /// # Panics
-    /// If the wait would never end, since this thread has the permit, or since the thread that has it waits for this
-    /// thread, directly or through others. Makers that are tasks are not followed.
+    /// If the wait would never end: this thread has the permit, or the thread that has it waits for this thread,
+    /// directly or through others. Makers that are tasks are not followed.
     pub fn ask(&self, shard: usize, hash: u64) -> Asked<'_> {
         let shard = &*self.shards[shard];
         let thread = thread::current().id();

@@ -1,5 +1,5 @@
-//! A shard: a table that is read without a lock, and, protected by a lock, the policy's queues and the shard's part of
-//! the cache's capacity (its *lease*).
+//! A shard: a table, which is read without a lock, and data that a lock protects. These are the policy's queues and the
+//! shard's part of the cache's capacity (its *lease*).
 //!
 //! No users' code runs with the lock held. Keys are compared before the lock is taken, under the RCU guard. If the
 //! entries of the same hash have changed by the time the lock is held, the lock is released, and the keys are compared

@@ -20,8 +20,8 @@ pub struct Stats {
     /// The bound on the sum of the entries' weights.
     pub capacity: usize,
     /// The weight of the entries that have left the cache and wait for readers before they are freed. Entries in the
-    /// bags (lists of retired objects) that threads are still filling are not included, nor are entries that a listener
-    /// has not been told of yet.
+    /// bags (lists of retired objects) that threads are still filling are not included. Entries that a listener has not
+    /// been told of yet are not included either.
     pub waiting: usize,
     /// The bytes of tables and queues.
     pub overhead_bytes: usize,

@@ -295,8 +295,8 @@ pub struct Stats {
 /// The longest pause before an attempt is 2 to the power of this number, in pause instructions.
 const LONGEST: u32 = 12;
 
-/// A transaction that has made this many attempts waits, for a bounded time before each further attempt, for the turn,
-/// which one transaction at a time has.
+/// A transaction that has made this many attempts tries to get the *turn*, which one transaction at a time has. Before
+/// each further attempt it waits for the turn, for a bounded time.
 const OFTEN: u32 = 8;
 
 /// Pauses between attempts. The length of a pause is random, below a bound that doubles with each attempt, up to a

@@ -24,9 +24,9 @@
 //! Multi-version schemes draw stamps from the clock instead of loading it, and each of their transactions reads as of
 //! one moment of the clock. The clock may be the processors' clocks. `archipelago_sync::clock` describes what such a
 //! clock guarantees, and the schemes describe where they wait. A snapshot increments `open` before it takes its moment.
-//! A thread that prunes (unlinks versions that no reader needs) gets its floor (a moment below which no later moment
-//! will be taken) before it loads `open`. So if the thread misses a snapshot, the snapshot's moment is not below the
-//! floor, and the versions that such moments see are kept.
+//! A thread that prunes (unlinks versions that no reader needs) first gets its floor, and then loads `open`. The floor
+//! is a moment below which no later moment will be taken. So if the thread misses a snapshot, the snapshot's moment is
+//! not below the floor, and the versions that such moments see are kept.
 //!
 //! # What is kept
 //! A replaced version is seen by each snapshot `s` for which `begin <= s < begin of the next version`. In schemes with

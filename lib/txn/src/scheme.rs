@@ -175,7 +175,7 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
 }
 
 /// Fails if a version that was read is not current, if another transaction has latched the record of such a version, or
-/// if a gap does not hold.
+/// if a row has appeared in a gap (`gaps_hold`).
 fn all_current<S: Scheme>(work: &Work<'_, S>, moment: Moment) -> Result<u64, Conflict> {
     let holds =
         work.reads().all(|(record, seen)| work.is_current(record, seen, moment.latched)) && work.gaps_hold(0, moment);

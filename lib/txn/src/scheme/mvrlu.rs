@@ -14,8 +14,9 @@
 //!   stamp can have been drawn before the reader began, and stored after the reader loaded the word.)
 //! - `CHECK`, with a stamp once it is drawn: the reads are being validated. A reader that cannot be serialized before
 //!   the stamp sets the word back to `LINKING`, and the writer draws again.
-//! - `FIRM`, with a stamp once it is drawn: as `CHECK`, but the reader waits. The word is `FIRM` while the log, which
-//!   must have the stamp first, is written, and after a few attempts, so that readers do not delay a writer forever.
+//! - `FIRM`, with a stamp once it is drawn: as `CHECK`, but the reader waits. The word is `FIRM` while the log is
+//!   written, since the log must have the stamp first. It is also `FIRM` after a few attempts, so that readers do not
+//!   delay a writer forever.
 //! - `NEVER`: the commit has failed.
 //! - Otherwise: the stamp.
 //!
@@ -44,11 +45,11 @@
 //!    T validates absent keys in the same way, with origins as the versions that it has read. A record is latched
 //!    before it is unlinked from its index. T waits for such latches (it holds none itself), so T finds the record
 //!    dead, or precedes all commits to the key's next record.
-//! 3. *Some commit succeeds.* A commit waits for sets that are `FIRM` with a stamp below its own, or about to get a
-//!    stamp, so commits do not wait in a circle. A commit fails only because another transaction has committed, or owns
-//!    a record. Of two transactions that have each read what the other writes, at least the one with the lower stamp
-//!    commits: it finds the other's set above its own stamp. (The processors' clocks may give both the same stamp. Then
-//!    the addresses of their words decide which is lower.)
+//! 3. *Some commit succeeds.* A commit waits only for `FIRM` sets whose stamp is below its own, or that are about to
+//!    get a stamp. So commits do not wait in a circle. A commit fails only because another transaction has committed,
+//!    or owns a record. Of two transactions that have each read what the other writes, at least the one with the lower
+//!    stamp commits: it finds the other's set above its own stamp. (The processors' clocks may give both the same
+//!    stamp. Then the addresses of their words decide which is lower.)
 //!
 //! The paper makes transactions serializable by also locking the records that they read (`try_lock_const`), which
 //! writes to each such record. The validation here loads one word of each record. Transactions that only read need no
@@ -223,8 +224,8 @@ fn decide(work: &Work<'_, MvRlu>, set: &AtomicU64, encoded: Option<Encoded>) -> 
     for attempt in 0.. {
         let state = if encoded.is_some() || attempt == ATTEMPTS { FIRM } else { CHECK };
         set.store(state, Ordering::Release);
-        // Pairs with the fences of readers that find the word's previous value, and (see the next fence) of commits
-        // that replace versions that this one has read.
+        // Pairs with the fences of readers that find the word's previous value, and with those of commits that replace
+        // versions which this one has read (see the next fence).
         fence(Ordering::SeqCst);
         let stamp = epochs.draw();
         point("txn::drawn");

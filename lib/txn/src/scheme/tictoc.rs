@@ -3,8 +3,8 @@
 //!
 //! Each version is valid from its `wts` to its `rts`, and readers raise `rts`. A commit computes the least stamp that
 //! fits all its reads and writes: at least the `wts` of each version that it has read, and more than the `rts` of each
-//! version that it replaces. So a transaction may commit even if a version that it has read has been replaced since the
-//! read, if the transaction's stamp is between the version's `wts` and `rts`.
+//! version that it replaces. So if a version that a transaction has read was replaced later, the transaction may still
+//! commit, with a stamp between the version's `wts` and `rts`.
 //!
 //! # Why the order of stamps is an order of serialization
 //! `rts` and a bit that states that `rts` is final share one word. A commit that latches a record *freezes* the version
