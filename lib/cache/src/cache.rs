@@ -471,8 +471,8 @@ where
     }
 
     /// Returns an iterator over the entries, in no particular order. It yields each entry that is present during the
-    /// whole iteration once, and perhaps some of the entries that are inserted or removed during the iteration.
-    /// Iteration does not count as a use of the entries.
+    /// whole iteration once, and perhaps some of the entries that are inserted or removed during the iteration. Expired
+    /// entries are skipped. Iteration does not count as a use of the entries.
     pub fn iter(&self) -> Iter<'_, K, V, P, S> {
         Iter::new(self.inner, &self.guard)
     }

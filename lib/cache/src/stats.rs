@@ -13,7 +13,7 @@ pub(crate) struct Counts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// The number of entries.
+    /// The number of entries, including expired ones that have not been removed yet.
     pub len: usize,
     /// The sum of the entries' weights.
     pub weight: usize,

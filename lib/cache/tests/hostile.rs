@@ -148,7 +148,7 @@ fn a_reader_that_stays_costs_hits_and_no_memory() {
 
 /// The cache has a limit on the number of entries, and a reader keeps removed entries from being freed. Removed entries
 /// that wait may not exceed a hundredth of the limit, plus 512, plus the unused part of the limit, plus those that a
-/// thread has not handed over yet. Then insertions are refused.
+/// thread has not handed over yet. Once they reach this sum, insertions are refused.
 #[test]
 fn a_reader_that_stays_keeps_few_entries_waiting() {
     let _beside = beside();

@@ -118,7 +118,8 @@
 //! A replaced version is freed when all transactions have ended that were running when it was replaced. So one long
 //! transaction delays all reclamation. Each open snapshot keeps at most one version of each row (and index entry) that
 //! is replaced or removed while it is open. These versions are freed when the snapshot ends. [`Database::stats`] counts
-//! the memory that waits to be freed. [`Database::limited`] sets a limit on all this memory.
+//! the memory that waits to be freed. [`Database::limited`] sets a limit on the memory of rows and of all these
+//! versions.
 //!
 //! Rows' destructors run in any thread that uses the database. Their panics are reported by the panic hook, and not
 //! propagated. Destructors may use the database, since their thread is in no transaction and has no lock of a row.

@@ -45,11 +45,11 @@
 //!    T validates absent keys in the same way, with origins as the versions that it has read. A record is latched
 //!    before it is unlinked from its index. T waits for such latches (it holds none itself), so T finds the record
 //!    dead, or precedes all commits to the key's next record.
-//! 3. *Some commit succeeds.* A commit waits only for `FIRM` sets whose stamp is below its own, or that are about to
-//!    get a stamp. So commits do not wait in a circle. A commit fails only because another transaction has committed,
-//!    or owns a record. Of two transactions that have each read what the other writes, at least the one with the lower
-//!    stamp commits: it finds the other's set above its own stamp. (The processors' clocks may give both the same
-//!    stamp. Then the addresses of their words decide which is lower.)
+//! 3. *Some commit succeeds.* Among sets, a commit waits only for those that are `FIRM` with a stamp below its own, or
+//!    are about to get a stamp. So commits do not wait in a circle. A commit fails only because another transaction has
+//!    committed, or owns a record. Of two transactions that have each read what the other writes, at least the one with
+//!    the lower stamp commits: it finds the other's set above its own stamp. (The processors' clocks may give both the
+//!    same stamp. Then the addresses of their words decide which is lower.)
 //!
 //! The paper makes transactions serializable by also locking the records that they read (`try_lock_const`), which
 //! writes to each such record. The validation here loads one word of each record. Transactions that only read need no
