@@ -25,7 +25,7 @@ pub(crate) mod sealed {
     #[doc(hidden)]
     #[expect(private_interfaces, reason = "sealed: users name policies and do not call them")]
     pub trait Queues {
-        /// Notes that an entry was found. `clock` counts the shard's admissions.
+        /// Notes that an entry was found. `clock` counts the shard's insertions.
         fn hit(header: &Header, clock: u32);
 
         /// Prefetches the memory that the admission of an entry with this hash will read.

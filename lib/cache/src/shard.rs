@@ -25,7 +25,7 @@ const MOST_ENTRIES: usize = 1 << 29;
 
 pub(crate) struct Shard<K, V, P> {
     table: Table<K, V>,
-    /// Counts admissions, for policies. Written with the lock held.
+    /// Counts insertions (replacements included), for policies. Written with the lock held.
     clock: AtomicU32,
     state: Mutex<Plain<State<P>>>,
 }

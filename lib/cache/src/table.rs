@@ -32,7 +32,7 @@ use archipelago_sync::rcu::Guard;
 use crate::entry::{Entry, Shared};
 use crate::few::Few;
 
-/// The number of entries of a bucket.
+/// The greatest number of entries of a bucket.
 const PLACES: usize = 7;
 /// The lowest bit of each byte of a word, except of the highest byte, which counts the entries that have passed the
 /// bucket.

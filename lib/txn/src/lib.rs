@@ -97,9 +97,9 @@
 //! write the rows that it reads. (With `Hekaton` and `MvRlu` this holds only if the long transaction also writes.) A
 //! [`Snapshot`] avoids this. With [`WaitDie`] a retried transaction keeps its age, so it gets its rows' locks in the
 //! end. With all schemes the commit validates gaps (absent keys and ranges) if the transaction is serializable (with
-//! `Hekaton` and `MvRlu`, also only if it writes). So it may be retried as long as others insert into its gaps. With
-//! locking schemes, if a closure blocks, all transactions that need its rows wait or retry. If the closure waits for
-//! another transaction, it may wait forever.
+//! `Hekaton` and `MvRlu`, also only if it writes). So such a transaction may be retried as long as others insert into
+//! its gaps. With locking schemes, if a closure blocks, all transactions that need its rows wait or retry. If the
+//! closure waits for another transaction, it may wait forever.
 //!
 //! # Costs
 //! A look-up costs one look-up in the map, and an entry in the transaction's list of reads. A write costs a clone of

@@ -84,7 +84,8 @@ pub struct Work<'t, S: Scheme> {
     doomed: bool,
     /// Whether a step has met the limit on memory.
     full: bool,
-    /// Whether the transaction is serializable. If so, its commit has to validate the reads.
+    /// Whether the transaction is serializable. If so, its commit validates the reads (in multi-version schemes only if
+    /// the transaction writes).
     validates: bool,
     /// A record whose version the transaction has read and another transaction has replaced since. The transaction may
     /// still end, but must not write.
