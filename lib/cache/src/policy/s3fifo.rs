@@ -30,7 +30,7 @@ const NEAR: usize = 32;
 /// The number of ghosts per cached entry. With three, the hit ratio is 0.3 to 0.5 points higher when scans run beside
 /// other requests, and 0.3 points lower on Zipf-distributed keys (θ 0.7, a cache of 1 % of the keys).
 const GHOSTS: usize = 2;
-/// If a key that the small queue has evicted is inserted again, it enters the main queue if its absence was shorter
+/// A key that the small queue has evicted, and that is inserted again, enters the main queue if its absence was shorter
 /// than this fraction of a passage. (A passage is the time that an entry without hits stays in the main queue.) With
 /// 1/2, the hit ratio is the same on scans and loops, and 0.1 points lower on published traces. With 1, it is 0.7
 /// points lower on Zipf-distributed keys (θ 0.7).

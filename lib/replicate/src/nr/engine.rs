@@ -13,8 +13,9 @@
 //! later, just before the operations are answered, a reader could see an operation here that a later reader on another
 //! replica misses.)
 //!
-//! A combiner never waits while it holds the replica's lock, and never waits for another replica's locks or readers. It
-//! helps only replicas that it finds free. So a replica whose readers stay inside falls behind, and the log grows.
+//! A combiner never waits while it holds the replica's lock, and never waits for another replica's locks. It helps only
+//! replicas that it finds free. So a replica whose readers stay inside falls behind, and the log grows. Only when the
+//! log has its largest size and is full does a combiner wait for such a replica.
 
 use core::iter;
 use core::mem;

@@ -31,7 +31,7 @@
 //!    (`archipelago_sync::clock`). If the reader finds `LINKING`, it has missed the writer's store that precedes its
 //!    next draw, so this draw is above `m`. In the other states the atomic exchanges of the word decide.
 //! 2. *The versions that a commit T has read are the newest at its stamp `t`.* T links, draws `t`, passes a SeqCst
-//!    fence, and looks again at each record that it has read. There are three cases:
+//!    fence, and looks again at each record that it has read and does not own. There are three cases:
 //!    - *The head is the version that T has read.* Then T has missed any set W that is linked at the record later: W
 //!      links, passes its fence and draws, so T's fence precedes W's and `t` is below W's stamp. (Between its draw and
 //!      the fence T waits until all clocks are past `t`.) So records that are owned but not linked need no check.
