@@ -1,4 +1,4 @@
-//! Which room a cache gives to which entries: after large entries, while removed entries wait, and by which weights.
+//! How much room a cache gives to entries: after large entries, while removed entries wait, and by the weigher's unit.
 #![cfg(not(archipelago_sim))]
 
 use std::hash::{BuildHasherDefault, Hasher};
@@ -60,8 +60,8 @@ fn the_room_of_large_entries_returns_to_all_shards() {
     }
 }
 
-/// Entries of four shares come and go again and again. All shards lose the same part of their entries, and get their
-/// room back.
+/// Entries of a sixteenth of the capacity are inserted and removed again and again. All shards lose the same part of
+/// their entries, and get their room back.
 #[test]
 fn large_entries_that_come_and_go_starve_no_shard() {
     for shards in SHARDS {
