@@ -32,7 +32,7 @@ fn wait_until(what: impl Fn() -> bool) {
     }
 }
 
-/// No thread uses the replicas any more, but all of them apply all operations, and the operations are dropped.
+/// No thread uses the replicas any more, but all replicas apply all operations, and the operations are dropped.
 #[test]
 fn the_helper_brings_idle_replicas_up_to_date() {
     let _alone = alone();
