@@ -1,8 +1,9 @@
 //! Reuse of the memory of removed entries.
 //!
-//! A full cache evicts an entry for each insertion. So a thread keeps the blocks of the entries that it frees, and writes the next entry into the
-//! block that it kept last. This saves two calls of the allocator, and the thread can prefetch the next block's lines. Most of these lines are in no
-//! processor's cache. Without the prefetch, writing a kilobyte to such lines takes half of the time of an insertion.
+//! A full cache evicts an entry for each insertion. So a thread keeps the blocks of the entries that it frees, and
+//! writes the next entry into the block that it kept last. This saves two calls of the allocator, and the thread can
+//! prefetch the next block's lines. Most of these lines are in no processor's cache. Without the prefetch, writing a
+//! kilobyte to such lines takes half of the time of an insertion.
 
 use core::mem::needs_drop;
 use core::ptr::null_mut;
@@ -14,8 +15,8 @@ use archipelago_platform::thread;
 
 use crate::entry::{Block, Entry, Shared};
 
-/// The number of bytes that a thread keeps if entries own memory in addition to their blocks. The number is smaller than the thread's bag (its list
-/// of retired entries), since the entries in the bag still own such memory.
+/// The number of bytes that a thread keeps if entries own memory in addition to their blocks. The number is smaller
+/// than the thread's bag (its list of retired entries), since the entries in the bag still own such memory.
 const BESIDE: usize = 16 << 10;
 
 /// The memory blocks of freed entries that threads keep for new entries.
@@ -28,9 +29,9 @@ pub(crate) struct Blocks<K, V> {
     long: bool,
 }
 
-/// A thread's blocks: a linked list through the blocks, beginning with the block that was kept last. All accesses are Relaxed:
-/// only the thread that has the slot makes them, and a thread that takes over a slot sees all accesses of the slot's previous
-/// thread.
+/// A thread's blocks: a linked list through the blocks, beginning with the block that was kept last. All accesses are
+/// Relaxed: only the thread that has the slot makes them, and a thread that takes over a slot sees all accesses of the
+/// slot's previous thread.
 struct Own<K, V> {
     first: AtomicPtr<Entry<K, V>>,
     len: AtomicUsize,
@@ -39,7 +40,8 @@ struct Own<K, V> {
 impl<K, V> Own<K, V> {
     fn push(&self, block: Block<K, V>) {
         let entry = block.into_entry();
-        // SAFETY: the block belongs to this thread. An entry begins with a header, which is at least as large and as aligned as a pointer.
+        // SAFETY: the block belongs to this thread. An entry begins with a header, which is at least as large and as
+        // aligned as a pointer.
         unsafe { entry.cast::<*mut Entry<K, V>>().write(self.first.load(Relaxed)) };
         self.first.store(entry.as_ptr(), Relaxed);
         self.len.store(self.len.load(Relaxed) + 1, Relaxed);
@@ -70,7 +72,8 @@ impl<K, V> Drop for Blocks<K, V> {
 }
 
 impl<K, V> Blocks<K, V> {
-    /// Returns an empty store of blocks, of long entries or of short ones, for threads whose bags of retired entries have `bag` bytes.
+    /// Returns an empty store of blocks, of long entries or of short ones, for threads whose bags of retired entries
+    /// have `bag` bytes.
     pub fn beside(bag: usize, long: bool) -> Self {
         let bytes = if needs_drop::<Entry<K, V>>() { bag.min(BESIDE) } else { bag };
         Self { own: PerThread::new(), most: bytes / Block::<K, V>::layout(long).0.size(), long }
@@ -155,7 +158,8 @@ mod bags {
     type Value = [u8; 1_000];
     type Small = Inner<u64, Value, S3Fifo, FixedState>;
 
-    /// A thread's open bag and its kept blocks together never exceed a bag, and a full cache takes its blocks from the kept ones.
+    /// A thread's open bag and its kept blocks together never exceed a bag, and a full cache takes its blocks from the
+    /// kept ones.
     #[test]
     fn what_waits_and_what_is_kept_are_a_bag() {
         let weigher = Box::new(|_: &u64, _: &Value| 1);

@@ -23,8 +23,8 @@ const BESIDE: usize = 56;
 const LEAST_ENTRIES: usize = 64;
 const LEAST_BYTES: usize = 256 << 10;
 /// How much weight of removed entries may wait for readers, in addition to a hundredth of the capacity: enough for some
-/// bags (lists of retired entries) of each of a few threads. A cache with a weigher has the second limit in its own unit,
-/// and at most a part of the capacity (see [`Config::most_waiting`]).
+/// bags (lists of retired entries) of each of a few threads. A cache with a weigher has the second limit in its own
+/// unit, and at most a part of the capacity (see [`Config::most_waiting`]).
 const WAITING_ENTRIES: usize = 512;
 const WAITING_BYTES: usize = 64 << 10;
 const MOST_SHARDS: usize = 256;
@@ -123,8 +123,8 @@ where
     /// Hashes keys by `hasher`. The default has a new random seed for each cache, so that keys chosen by an adversary
     /// do not collide more often than others. It is not a cryptographic hash.
     ///
-    /// All 64 bits should depend on the key. The cache combines each of the bits 0 to 47 with the bit 16 places above it
-    /// (by exclusive or), and uses 48 bits of the result: the lower ones choose the bucket, the bits 32 to 39 tell
+    /// All 64 bits should depend on the key. The cache combines each of the bits 0 to 47 with the bit 16 places above
+    /// it (by exclusive or), and uses 48 bits of the result: the lower ones choose the bucket, the bits 32 to 39 tell
     /// entries of a bucket apart, and the bits 40 to 47 choose the shard. So with a hasher that returns small numbers
     /// unchanged, all keys below 2^40 are in one shard: the results are correct, but writers wait for each other, and
     /// look-ups compare more keys.
@@ -137,31 +137,32 @@ where
         Builder { listener, live, idle, record_hits, shards, hasher: hasher(old), policy }
     }
 
-    /// Sets the time between an entry's insertion and its expiry. No entry expires earlier, and none lives for more than
-    /// a millisecond longer. If the time is zero, entries expire at once. [`Cache::insert_for`] sets the time of a single
-    /// entry.
+    /// Sets the time between an entry's insertion and its expiry. No entry lives for more than a millisecond longer,
+    /// and none expires earlier except by the time to idle. If the time is zero, entries expire at once.
+    /// [`Cache::insert_for`] sets the time of a single entry.
     pub fn time_to_live(mut self, time: Duration) -> Self {
         self.live = Some(time);
         self
     }
 
-    /// Sets the time between an entry's insertion or last hit and its expiry. No entry expires earlier. An entry may live
-    /// longer by a 16th of the time and two milliseconds, so that most hits need not write. If the time is zero, entries
-    /// expire at once.
+    /// Sets the time between an entry's insertion or last hit and its expiry. No entry expires earlier, except by its
+    /// time to live. An entry may live longer by a 16th of the time and two milliseconds, so that most hits need not
+    /// write. If the time is zero, entries expire at once.
     pub fn time_to_idle(mut self, time: Duration) -> Self {
         self.idle = Some(time);
         self
     }
 
-    /// Calls `listener` once with each entry that leaves the cache or is refused, in the thread that causes this, in
-    /// the order in which the entries left, at the end of the method (of `clear`, `invalidate_if`, `sync` and `resize`:
-    /// after each shard). No lock is held, and the thread is in no section, so the listener may use the cache, and may
-    /// take its time: other threads' insertions are not refused meanwhile. (An entry is freed after the listener
-    /// returns. If a method removes many entries, all but the first count as waiting for a reader until the listener
-    /// has been called with the last, so a listener that inserts many of them again is refused.) Dropping the cache
-    /// does not call the listener for the remaining entries. A listener that inserts an entry for each evicted one
-    /// causes the next eviction, and so recurses without end. If the listener panics, it is called with the other
-    /// entries nevertheless, and then the cache's method panics, after it has taken effect.
+    /// Calls `listener` once with each entry that leaves the cache or is refused. The calls are made in the thread that
+    /// causes the change, at the end of its method (of `clear`, `invalidate_if`, `sync` and `resize`: after each
+    /// shard), in the order in which the entries left. No lock is held, and the thread is in no section. So the
+    /// listener may use the cache, and may take its time: other threads' insertions are not refused meanwhile. (An
+    /// entry is freed after the listener returns. If a method removes many entries, all but the first count as waiting
+    /// for a reader until the listener has been called with the last one. So if a listener inserts many of them again,
+    /// insertions may be refused.) Dropping the cache does not call the listener for the remaining entries. A listener
+    /// that inserts an entry for each evicted one causes the next eviction, and so recurses without end. If the
+    /// listener panics, it is called with the other entries nevertheless, and then the cache's method panics, after it
+    /// has taken effect.
     pub fn on_leave(mut self, listener: impl Fn(&K, &V, Cause) + Send + Sync + 'static) -> Self {
         self.listener = Some(Box::new(listener));
         self
@@ -174,9 +175,9 @@ where
     }
 
     /// Sets the number of shards, each of which has a lock for its writers. The number is rounded up to a power of two,
-    /// and is 256 at most. The default is four for each processor, and fewer in small caches. With more shards, more
-    /// threads can insert at once. With fewer shards, the evicted entry is closer to the policy's best choice in the
-    /// whole cache.
+    /// and is 256 at most. Small caches have fewer shards. The default is four for each processor. With more shards,
+    /// more threads can insert at once. With fewer shards, the evicted entry is closer to the policy's best choice in
+    /// the whole cache.
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards = Some(shards);
         self
@@ -202,8 +203,8 @@ where
     }
 
     /// Makes a cache whose entries weigh at most `capacity`, by `weigher`; a weight of 0 counts as 1. `weigher` is
-    /// called once for each entry, before its insertion. Removed entries that wait for readers may weigh a quarter of the
-    /// capacity, but at most 65,536 units, in addition to a hundredth of the capacity.
+    /// called once for each entry, before its insertion. Removed entries that wait for readers may weigh a quarter of
+    /// the capacity, but at most 65,536 units, in addition to a hundredth of the capacity.
     pub fn weigher(
         self,
         capacity: usize,

@@ -42,7 +42,8 @@ pub struct Pinned<'c, K, V, P = S3Fifo, S = foldhash::quality::RandomState> {
     guard: Guard<'c>,
 }
 
-// A panic in users' code leaves the cache consistent. The bounds are those of references to keys, values and the hasher.
+// A panic in users' code leaves the cache consistent. The bounds are those of references to keys, values and the
+// hasher.
 impl<K: RefUnwindSafe, V: RefUnwindSafe, P, S: RefUnwindSafe> UnwindSafe for Cache<K, V, P, S> {}
 impl<K: RefUnwindSafe, V: RefUnwindSafe, P, S: RefUnwindSafe> RefUnwindSafe for Cache<K, V, P, S> {}
 
@@ -130,9 +131,10 @@ where
         found.is_some_and(|entry| !self.inner.is_expired(&guard, entry))
     }
 
-    /// Inserts `value` for `key`, and replaces the previous value. Returns whether the value is kept. The value is not kept if it weighs more than
-    /// the whole cache may weigh, if the waiting removed entries exceed their bound, or if concurrent insertions repeatedly take the room that this
-    /// one has made. The previous value is removed even then. O(1), and O(1) for each evicted entry.
+    /// Inserts `value` for `key`, and replaces the previous value. Returns whether the value is kept. The value is not
+    /// kept if it weighs more than the whole cache may weigh, if the removed entries that wait for readers exceed their
+    /// bound, or if concurrent insertions repeatedly take the room that this one has made. The previous value is
+    /// removed even then. O(1), and O(1) for each evicted entry.
     ///
     /// # Panics
     /// If `Eq`, the weigher or the listener panics. The cache stays consistent.
@@ -148,8 +150,8 @@ where
         self.put(key, value, None)
     }
 
-    /// Inserts as [`insert`](Self::insert) does, but the entry expires when `time` has passed (never earlier, and at most a
-    /// millisecond later), instead of the cache's time to live. The cache's time to idle may end it earlier.
+    /// Inserts as [`insert`](Self::insert) does, but with `time` instead of the cache's time to live: the entry expires
+    /// when `time` has passed, at most a millisecond later. It expires earlier only by the cache's time to idle.
     ///
     /// ```
     /// use archipelago_cache::Cache;
@@ -169,28 +171,31 @@ where
 
     /// Returns the value of `key`; if the cache has none, inserts the value that `make` returns. If several threads and
     /// tasks request a key, one of them makes the value and the others wait. If its `make` panics, the next one calls
-    /// its own `make`. If the cache does not keep the made value (for example, because it weighs more than the capacity), each of
-    /// those who have waited calls its own `make`, without another wait. The same may happen to keys that have the same hash. If another thread inserts a value while `make` runs, the inserted value counts as newer than the
-    /// made one, and all requests return it.
+    /// its own `make`. If the cache does not keep the made value (for example, because it weighs more than the
+    /// capacity), each request that has waited calls its own `make`, without another wait. The same may happen to keys
+    /// that have the same hash. If another thread inserts a value while `make` runs, the inserted value counts as newer
+    /// than the made one, and all requests return it.
     ///
-    /// A removal does not stop a maker: if [`remove`](Self::remove), [`invalidate_if`](Self::invalidate_if) or
-    /// [`clear`](Self::clear) is called while `make` runs, the made value is inserted afterwards, although it may have been made of
-    /// data that the removal was to make invalid. If this matters, insert the new value instead of removing the old one:
-    /// a made value never replaces an inserted one. Or store the version of the data in the value, and remove the key
-    /// again if the version is old.
+    /// A removal does not stop a maker. If [`remove`](Self::remove), [`invalidate_if`](Self::invalidate_if) or
+    /// [`clear`](Self::clear) is called while `make` runs, the made value is inserted afterwards. It may have been made
+    /// from data that the removal was to invalidate. If this matters, insert the new value instead of removing the old
+    /// one: a made value never replaces an inserted one. Or store the version of the data in the value, and remove the
+    /// key again if the version is old.
     ///
     /// # Panics
-    /// If `make` panics, in the cases of [`insert`](Self::insert), and if the call would wait for itself. This is the case if it is
-    /// made by a maker of this cache that runs in the same thread, and requests
+    /// If `make` panics, in the cases of [`insert`](Self::insert), and if the call would wait for itself. This is the
+    /// case if it is made by a maker of this cache that runs in the same thread, and requests
     /// - the key that this maker makes, or another key with the same hash, or
-    /// - a key whose maker waits for this one, directly or through the makers of other threads: the makers of A and B request
-    ///   each other's keys.
+    /// - a key whose maker waits for this one, directly or through the makers of other threads: the makers of A and B
+    ///   request each other's keys.
     ///
-    /// The maker whose request closes the circle panics; the other ones then make the key themselves, or get its value.
+    /// The maker whose request closes the circle panics. The other makers then make the key themselves, or get its
+    /// value.
     ///
     /// # Deadlocks
-    /// If makers wait for each other, and the circle contains a task (a maker of [`get_or_insert_async`](Self::get_or_insert_async)), another
-    /// cache, or a lock of yours. Such circles are not detected, and their threads block forever.
+    /// If makers wait for each other, and the circle contains a task (a maker of
+    /// [`get_or_insert_async`](Self::get_or_insert_async)), another cache, or a lock of yours. Such circles are not
+    /// detected, and their threads block forever.
     ///
     /// ```
     /// use archipelago_cache::Cache;
@@ -248,8 +253,8 @@ where
         Ok(self.keep_made(key, value))
     }
 
-    /// Returns the value of a key that is to be made if the cache does not have it. Counts only a hit: a request that looks
-    /// the key up again and again counts as a miss once, when it makes the value.
+    /// Returns the value of a key that is to be made if the cache does not have it. Counts only a hit: a request that
+    /// looks the key up again and again counts as a miss once, when it makes the value.
     fn requested(&self, key: &K, hash: u64) -> Option<V>
     where
         V: Clone,
@@ -270,17 +275,18 @@ where
         self.inner.insert_new(new, V::clone).unwrap_or(value)
     }
 
-    /// Works as [`get_or_insert_with`](Self::get_or_insert_with) does, for a future. Waiting tasks do not block their threads. If
-    /// the future of the task that makes the value is dropped, the next task makes it. The method works with any
-    /// runtime.
+    /// Works as [`get_or_insert_with`](Self::get_or_insert_with) does, for a future. Waiting tasks do not block their
+    /// threads. If the future of the task that makes the value is dropped, the next task makes it. The method works
+    /// with any runtime.
     ///
     /// # Panics
     /// In the cases of [`insert`](Self::insert).
     ///
     /// # Deadlocks
-    /// If `make` awaits its own key, or a key whose maker awaits this one, directly or through others. No such circle is
-    /// detected, and its futures stay pending until one of them is dropped, for example by a time limit. A thread that waits in
-    /// [`get_or_insert_with`](Self::get_or_insert_with) for a task blocks. So it must not be the thread that runs this task.
+    /// If `make` awaits its own key, or a key whose maker awaits this one, directly or through others. No such circle
+    /// is detected, and its futures stay pending until one of them is dropped, for example by a time limit. A thread
+    /// that waits in [`get_or_insert_with`](Self::get_or_insert_with) for a task blocks. So it must not be the thread
+    /// that runs this task.
     ///
     /// ```
     /// # use archipelago_cache::Cache;
@@ -338,8 +344,8 @@ where
     }
 
     /// Removes `key`. Returns whether the cache had it. An entry that has expired is removed, too, and reported as
-    /// expired; then the result is `false`. The value is dropped later, when no reader can have it any more:
-    /// [`sync`](Self::sync) drops at once what no reader can have. O(1).
+    /// expired; then the result is `false`. The value is dropped later, when no reader can have a reference to it.
+    /// [`sync`](Self::sync) drops at once all removed values to which no reader can have a reference. O(1).
     ///
     /// ```
     /// use archipelago_cache::Cache;
@@ -358,8 +364,8 @@ where
     }
 
     /// Removes the entries for which `is_invalid` returns `true`, of those that are in the cache when the call begins.
-    /// Returns the number of removed entries. The call may miss entries that are inserted while it runs. Expired entries are
-    /// removed, too, but neither shown to `is_invalid` nor counted. O(capacity).
+    /// Returns the number of removed entries. The call may miss entries that are inserted while it runs. Expired
+    /// entries are removed, too, but neither shown to `is_invalid` nor counted. O(capacity).
     ///
     /// ```
     /// use archipelago_cache::Cache;
@@ -376,9 +382,10 @@ where
         })
     }
 
-    /// Removes expired entries, and frees memory that is no longer needed: removed entries, oversized tables, and the memory blocks that the calling
-    /// thread keeps for new entries. Room that a shard does not use becomes common to all shards. Returns how many entries were removed. Look-ups never find expired entries; without this call they occupy memory
-    /// and are evicted like others. O(capacity).
+    /// Removes expired entries, and frees memory that is no longer needed: removed entries, oversized tables, and the
+    /// memory blocks that the calling thread keeps for new entries. Room that a shard does not use becomes common to
+    /// all shards. Returns how many entries were removed. Look-ups never find expired entries. Without this call,
+    /// expired entries occupy memory until they are evicted like others. O(capacity).
     pub fn sync(&self) -> usize {
         let now = self.inner.clock.now();
         let is_expired = |guard: &Guard<'_>, entry| timed(guard, entry).is_some_and(|timed| timed.is_expired(now));
@@ -464,8 +471,8 @@ where
     }
 
     /// Returns an iterator over the entries, in no particular order. It yields each entry that is present during the
-    /// whole iteration once, and perhaps some of the entries that are inserted or removed during the iteration.
-    /// Iteration does not count as a use of the entries.
+    /// whole iteration once, and perhaps some of the entries that are inserted or removed during the iteration. Expired
+    /// entries are skipped. Iteration does not count as a use of the entries.
     pub fn iter(&self) -> Iter<'_, K, V, P, S> {
         Iter::new(self.inner, &self.guard)
     }

@@ -9,7 +9,7 @@ pub enum Cause {
     Evicted,
     /// The entry had expired when it was evicted, replaced or removed, or when [`sync`](crate::Cache::sync) found it.
     Expired,
-    /// A new value was inserted for the entry's key.
+    /// A new value was inserted for the entry's key, or such an insertion was refused.
     Replaced,
     /// The entry was removed or invalidated.
     Removed,

@@ -22,7 +22,8 @@ impl Clock {
         self.0 = self.0.checked_sub(time).expect("the machine's clock has such times");
     }
 
-    /// Sets the clock back, to 0 at most. If it has run for less than `time`, it stands still for the difference.
+    /// Sets the clock back, but not below 0. If the clock has run for less than `time`, it stands still for the
+    /// difference.
     #[cfg(all(test, not(any(loom, archipelago_sim))))]
     pub fn set_back(&mut self, time: Duration) {
         self.0 = self.0.checked_add(time).expect("as above");
@@ -46,11 +47,11 @@ impl Clock {
 /// A time to idle, in ticks.
 #[derive(Clone, Copy)]
 pub(crate) struct Idle {
-    /// The time that must pass before an entry expires. It is rounded up, and has a tick in addition, since a tick may end
-    /// right after it was read.
+    /// The time that must pass before an entry expires. It is rounded up, and has a tick in addition, since a tick may
+    /// end right after it was read.
     pub least: Tick,
-    /// How much later an entry may expire, so that most hits of a popular entry need not write its deadline: at most a 16th
-    /// of the time.
+    /// How much later an entry may expire, so that most hits of a popular entry need not write its deadline: at most a
+    /// 16th of the time.
     slack: Tick,
 }
 

@@ -25,8 +25,8 @@ pub(crate) struct Config<K, V> {
 }
 
 /// The weight of removed entries that may wait for readers in addition to the capacity is 1/WAITING_PART of the
-/// capacity, plus [`Config::waiting`]; with a unit of the user's choice, the latter is at most 1/OWN_UNIT_PART of the
-/// capacity.
+/// capacity, plus [`Config::waiting`]. If weights have a unit of the user's choice, `waiting` counts only up to
+/// 1/OWN_UNIT_PART of the capacity.
 const WAITING_PART: usize = 100;
 const OWN_UNIT_PART: usize = 4;
 

@@ -1,7 +1,7 @@
 //! Entries: a key, a value, and the policy's data about them.
 //!
-//! Most entries have a header of 16 bytes. An entry that expires, or whose weight does not fit there, is *long*: it has an [`Extension`] right before
-//! its header.
+//! Each entry has a header of 16 bytes. An entry that expires, or whose weight does not fit into the header, is *long*:
+//! it has an [`Extension`] right before its header.
 
 use core::alloc::Layout;
 use core::marker::PhantomData;
@@ -84,8 +84,8 @@ impl Extension {
     pub fn is_expired(&self, now: Tick) -> bool {
         // Relaxed, as in the next method: the deadline orders no other accesses.
         let mut deadline = self.deadline.load(Relaxed);
-        // A hit that read the clock earlier may not have stored its deadline yet. Its store must not revive an entry that
-        // was found expired, so its exchange has to fail.
+        // A hit that read the clock earlier may not have stored its deadline yet. Its store must not revive an entry
+        // that was found expired, so its exchange has to fail.
         while ENDED < deadline && deadline <= now {
             match self.deadline.compare_exchange(deadline, ENDED, Relaxed, Relaxed) {
                 Ok(_) => return true,
@@ -95,8 +95,8 @@ impl Extension {
         deadline <= now
     }
 
-    /// Postpones the deadline, if less than the time to idle would remain after `now`: so most hits of a popular entry
-    /// write nothing. The deadline is never after `last`.
+    /// Postpones the deadline, if less than the time to idle remains at `now`. The new deadline leaves more than this
+    /// time, so most hits of a popular entry write nothing. The deadline is never after `last`.
     #[inline]
     pub fn live_on(&self, now: Tick, idle: Idle) {
         let (least, deadline) = (self.last.min(now.saturating_add(idle.least)), self.last.min(idle.deadline(now)));
@@ -140,8 +140,8 @@ pub(crate) struct Entry<K, V> {
     value: V,
 }
 
-/// A pointer to an entry that is, or was, in the table: the table owns it until it is retired. The pointer may be used to access the whole block of
-/// the entry, including an extension.
+/// A pointer to an entry that is, or was, in the table: the table owns it until it is retired. The pointer may be used
+/// to access the whole block of the entry, including an extension.
 pub(crate) type Shared<K, V> = NonNull<Entry<K, V>>;
 
 /// The memory of an entry.

@@ -48,7 +48,8 @@ pub(crate) struct Inner<K, V, P, S> {
     untold: AtomicUsize,
     /// Declared after the shards, so that the shards are dropped before the waiting entries are reclaimed.
     domain: Domain,
-    /// Declared after the domain, and behind a pointer: the blocks of reclaimed entries are kept here, even while the cache is being dropped.
+    /// Declared after the domain, and behind a pointer: the blocks of reclaimed entries are kept here, even while the
+    /// cache is being dropped.
     pub blocks: Arc<Blocks<K, V>>,
 }
 
@@ -56,8 +57,8 @@ pub(crate) struct Inner<K, V, P, S> {
 /// value, so that a slow listener does not keep other threads' removed entries from being freed.
 struct Leaving<'a, K, V, P, S> {
     inner: &'a Inner<K, V, P, S>,
-    /// This thread has removed these entries and retires them later. So they are not freed until then, although the thread
-    /// is in no section.
+    /// This thread has removed these entries and retires them later. So they are not freed until then, although the
+    /// thread is in no section.
     gone: Gone<K, V>,
     /// The entry whose insertion was refused.
     refused: Option<Unplaced<K, V>>,
@@ -77,8 +78,8 @@ unsafe fn reclaim<K, V>(object: *mut (), context: *mut ()) {
     }
 }
 
-/// Counts, while it lives, the weight of removed entries that RCU does not count yet: the call that has removed them goes on to
-/// remove others, or tells a listener of them.
+/// Counts, while it lives, the weight of removed entries that RCU does not count yet: the call that has removed them
+/// goes on to remove others, or tells a listener of them.
 struct Untold<'c> {
     all: &'c AtomicUsize,
     weight: usize,
@@ -162,9 +163,9 @@ impl<'a, K, V, P, S> Leaving<'a, K, V, P, S> {
         }
     }
 
-    /// Calls the listener, and retires the entries that have left. `come` is the number of entries that were inserted in exchange. For each further
-    /// entry that has left, the thread frees one of its kept blocks, so that the waiting entries and the kept blocks of the thread together are at
-    /// most a bag.
+    /// Calls the listener, and retires the entries that have left. `come` is the number of entries that were inserted
+    /// in exchange. For each further entry that has left, the thread frees one of its kept blocks, so that the waiting
+    /// entries and the kept blocks of the thread together are at most a bag.
     ///
     /// # Panics
     /// With the first panic of the listener or of a destructor, after all has been done.
@@ -210,7 +211,8 @@ impl<K, V, P, S> Drop for Leaving<'_, K, V, P, S> {
 /// An entry that is not in the table yet. It is freed if it is dropped, for example because a comparison panics.
 struct Unplaced<K, V>(Shared<K, V>);
 
-/// What an insertion does if the cache already has the key: replaces the entry, or leaves it and returns a result of it.
+/// What an insertion does if the cache already has the key: replaces the entry, or leaves it and returns a result of
+/// it.
 enum Present<F> {
     Replace,
     Leave(F),
@@ -286,7 +288,7 @@ where
     }
 
     /// Returns the index of a hash's shard. The index depends on bits that do not choose the tag, and do not choose the
-    /// bucket in tables of less than 2^40 bytes.
+    /// bucket in tables of less than 2^46 bytes.
     pub fn shard_index(&self, hash: u64) -> usize {
         (hash >> 40) as usize & (self.shards.len() - 1)
     }
@@ -349,8 +351,8 @@ where
         timed(guard, entry).is_some_and(|timed| timed.is_expired(self.clock.now()))
     }
 
-    /// Prepares an insertion. Runs the user's hash function and weigher, so the caller must be in no section. If `own` is
-    /// given, it replaces the cache's time to live.
+    /// Prepares an insertion. Runs the user's hash function and weigher, so the caller must be in no section. If `own`
+    /// is given, it replaces the cache's time to live.
     pub fn prepare(&self, key: K, value: V, own: Option<core::time::Duration>) -> New<K, V>
     where
         K: Hash,
@@ -364,9 +366,10 @@ where
     /// Makes an entry.
     fn entry(&self, guard: &Guard<'_>, new: New<K, V>) -> Unplaced<K, V> {
         let New { key, value, hash, weight, live } = new;
-        // The times begin here, since the section may have had to wait.
+        // The times begin here and not in `prepare`, since the thread may have waited before its section began.
         let times = self.times(live);
-        // The bucket, and the entry that will be replaced, are mostly in no processor's cache. They are loaded while the new entry is written.
+        // The bucket, and the entry that will be replaced, are mostly in no processor's cache. They are loaded while
+        // the new entry is written.
         self.shard(hash).table().foresee(guard, hash, 1);
         let long = is_long(weight, times);
         let weight = if long { weight.saturating_add(self.config.extension) } else { weight };
@@ -390,8 +393,8 @@ where
         (reader.enter(), has_room)
     }
 
-    /// Inserts an entry. Returns whether the entry is kept. If not, the entry is dropped, and the previous entry of its key
-    /// is removed.
+    /// Inserts an entry. Returns whether the entry is kept. If not, the entry is dropped, and the previous entry of its
+    /// key is removed.
     pub fn insert(&self, new: New<K, V>) -> bool
     where
         K: Eq,
@@ -433,7 +436,8 @@ where
         placed
     }
 
-    /// The part of [`put`](Self::put) that is in a section. `has_room`: removed entries may still wait for readers.
+    /// The part of [`put`](Self::put) that is in a section. `has_room` is whether more removed entries may wait for
+    /// readers.
     fn put_within<T>(
         &self,
         guard: &Guard<'_>,
@@ -453,7 +457,7 @@ where
             true => self.place(guard, hash, entry, only_new, gone),
             false => Placed::Refused,
         };
-        // What the cache has now was inserted while the refused value was made, and is newer.
+        // An entry that the cache has now was inserted while the refused value was made, so it is newer.
         if only_new && let Placed::Refused = placed {
             let newer = entry.seen(self.shard(hash).table(), guard, hash).same_key;
             placed = newer.filter(|newer| self.is_live(guard, *newer)).map_or(Placed::Refused, Placed::Present);
@@ -521,9 +525,10 @@ where
 
     /// Makes room in the pool: the other shards give up their leases until the pool has `need`. There are up to three
     /// rounds, each of which begins with the next shard. First, shards with more than an equal share give up what they
-    /// have in excess, but at most a quarter of a share: otherwise chance would make some shards ever larger, while large
-    /// entries come and go. Then each shard gives up a part in proportion to its lease, or a piece: otherwise a large entry
-    /// would leave some shards without any room. At last shards give up all that they have.
+    /// have in excess, but at most a quarter of a share: otherwise chance would make some shards ever larger, if large
+    /// entries are inserted and removed again and again. Then each shard gives up a part in proportion to its lease, or
+    /// a piece: otherwise a large entry would leave some shards without any room. At last shards give up all that they
+    /// have.
     fn gather(&self, guard: &Guard<'_>, hash: u64, need: usize, gone: &mut Gone<K, V>) {
         let (own, count, share) = (self.shard_index(hash), self.shards.len(), self.budget.share());
         let mut lacking = need.saturating_sub(self.budget.pool());
@@ -589,8 +594,8 @@ where
         removed == Some(Cause::Removed)
     }
 
-    /// Removes the entries for which `which` returns `true`, and returns how many of them were reported with `cause`. If
-    /// a listener or a destructor panics, the call continues, and panics at its end.
+    /// Removes the entries for which `which` returns `true`, and returns how many of them were reported with `cause`.
+    /// If a listener or a destructor panics, the call continues, and panics at its end.
     pub fn remove_all(&self, cause: Cause, mut which: impl FnMut(&Guard<'_>, Shared<K, V>) -> bool) -> usize {
         let (mut removed, mut panics) = (0, FirstPanic::default());
         for shard in &self.shards {

@@ -27,12 +27,15 @@
 //!
 //! - *The bound holds at every moment*, however many threads insert: the entries of the cache weigh at most the
 //!   capacity. Entries that have left and wait for *readers* are not included. Readers are sessions and calls in
-//!   progress, except while these run a listener, a weigher or a maker. What waits weighs at most the sum of a hundredth
-//!   of the capacity, 64 KiB (512 entries if entries are counted; a quarter of the capacity, but at most 65,536 units, if
-//!   a weigher's unit counts), 64 KiB for each thread (an eighth of the amounts before, if weights are not bytes), the
-//!   entries that are being inserted, an entry for each listener that runs, and room that the cache
-//!   does not use yet. If a reader does not end, insertions are refused ([`insert`](Cache::insert) returns `false`),
-//!   since nothing can be freed.
+//!   progress, except while these run a listener, a weigher or a maker. The waiting entries weigh at most the sum of
+//!   - a hundredth of the capacity,
+//!   - 64 KiB (512 entries if entries are counted; with a weigher a quarter of the capacity, but at most 65,536 units),
+//!   - 64 KiB for each thread (if weights are not bytes: an eighth of the two amounts above),
+//!   - the entries that are being inserted, and an entry for each listener that runs, and
+//!   - room that the cache does not use yet.
+//!
+//!   If a reader does not end, insertions are refused ([`insert`](Cache::insert) returns `false`), since nothing can be
+//!   freed.
 //! - *Large entries*: each shard has a part of the capacity. An entry that needs more takes room from all other shards,
 //!   and locks them one after the other. The room returns to them when the entry leaves.
 //! - *Weights are bytes by default*: the entry's allocation, the heap blocks of key and value ([`Heap`]), and the
@@ -41,14 +44,15 @@
 //! - *Scans do not flush the cache*, see [`S3Fifo`]. [`Sieve`] and [`SampledLru`] are for comparison.
 //! - *Marks*: a hit may write a mark into its entry, for the policy. [`S3Fifo`] counts hits, and writes only until the
 //!   count is 7; each round through the main queue lowers the count. [`Sieve`] writes only if its bit is not set.
-//!   [`SampledLru`] writes only if the shard has admitted an entry since this entry's last hit. With a time to idle, a hit
-//!   also postpones the entry's deadline, once in a 16th of that time. The first look-up that finds an entry expired
-//!   writes this into the entry. With [`Builder::record_hits`] each look-up writes a counter of its thread.
-//! - *Your code does not run under a lock*: hashes, comparisons, weighers, makers, listeners and destructors may use the cache. If one of them
-//!   panics, the panic propagates to the caller, and the cache stays consistent. Hashes, weighers, makers and listeners also run outside of
-//!   all RCU sections, so they may take their time. Comparisons of keys, `Clone` in [`get`](Cache::get), the closures of
-//!   [`with`](Cache::with) and [`invalidate_if`](Cache::invalidate_if), and destructors of removed entries run inside of
-//!   one: while one of them runs, no entry that is removed meanwhile is freed, and insertions may be refused.
+//!   [`SampledLru`] writes only if the shard has admitted an entry since this entry's last hit. With a time to idle, a
+//!   hit also postpones the entry's deadline, once in a 16th of that time. The first look-up that finds an entry
+//!   expired writes this into the entry. With [`Builder::record_hits`] each look-up writes a counter of its thread.
+//! - *Your code does not run under a lock*: hashes, comparisons, weighers, makers, listeners and destructors may use
+//!   the cache. If one of them panics, the panic propagates to the caller, and the cache stays consistent. Hashes,
+//!   weighers, makers and listeners also run outside of all RCU sections, so they may take their time. Comparisons of
+//!   keys, `Clone` in [`get`](Cache::get), the closures of [`with`](Cache::with) and
+//!   [`invalidate_if`](Cache::invalidate_if), and destructors of removed entries run inside of an RCU section: while
+//!   one of them runs, no entry that is removed meanwhile is freed, and insertions may be refused.
 //! - *Time* is that of a monotonic clock: changes to the wall clock have no effect.
 //!
 //! # When to use something else
@@ -61,7 +65,7 @@
 //!        └─ lock ── policy    queues of entries
 //!                   lease     the shard's part of the capacity; the pool is the part that no shard has leased
 //! ```
-//! `table.rs` proves that look-ups are linearizable concurrently with a writer, `shard.rs` describes how keys are
+//! `table.rs` proves that look-ups are linearizable concurrently with a writer. `shard.rs` describes how keys are
 //! compared without a lock, `budget.rs` how the bound is kept without a common counter, and `makers.rs` how one maker
 //! for each key is chosen. MV-RLU's and RCX's papers put their mechanisms into Kyoto Cabinet's cache (thesis §3.6,
 //! figure 3.10); this cache uses none of Kyoto Cabinet's slots, trees and LRU lists.

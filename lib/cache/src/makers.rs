@@ -2,9 +2,9 @@
 //!
 //! A thread or task that misses a key requests a [`Permit`] to make it. The first one gets the permit. The others wait
 //! until the permit is dropped (after a value, an error, a panic, or a dropped future), and look the key up again. So a
-//! maker that fails wakes the others, and one of them is the next maker. If the maker had a value, but the cache does not
-//! have it (it was refused, or has left the cache), those who have waited make their own without a permit: if they
-//! requested one again, each would wait for all others before it.
+//! maker that fails wakes the others, and one of them is the next maker. The cache may not have the value that a maker
+//! had, since the value was refused or has left the cache. Then the threads and tasks that have waited make values of
+//! their own without a permit. If they requested permits again, each would wait for all others before it.
 
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
@@ -67,8 +67,8 @@ struct Making {
     by: Option<thread::ThreadId>,
     /// `true` if [`Waits`] has waits for this maker.
     is_awaited: bool,
-    /// A flag that the waiting threads and tasks read: `true` if the maker had a value. The first of them makes the
-    /// flag. The value is stored under the shard's lock when this maker is removed.
+    /// A flag that the waiting threads and tasks read: `true` if the maker had a value. The first thread or task that
+    /// waits makes the flag. The flag is set under the shard's lock when this maker is removed.
     made: Option<Arc<AtomicBool>>,
     /// Tasks that wait, by their numbers.
     tasks: BTreeMap<u64, Waker>,
@@ -92,7 +92,7 @@ pub(crate) struct Permit<'m> {
 /// The answer to a request for a permit.
 pub(crate) enum Asked<'m> {
     Permit(Permit<'m>),
-    /// Another maker has ended, and this tells whether it had a value. The caller has to look the key up again.
+    /// Another maker has ended. The flag tells whether that maker had a value. The caller has to look the key up again.
     Ended(bool),
 }
 
@@ -108,11 +108,11 @@ impl Makers {
         Self { shards: (0..shards).map(|_| CachePadded::new(Shard::default())).collect(), waits: Waits::default() }
     }
 
-    /// Requests the permit for the key of `hash`, for a thread, which waits while another one has it.
+    /// Requests the permit for the key of `hash`, for this thread. Waits while another thread or a task has the permit.
     ///
     /// # Panics
-    /// If the wait would never end, since this thread has the permit, or since the thread that has it waits for this
-    /// thread, directly or through others. Makers that are tasks are not followed.
+    /// If the wait would never end: this thread has the permit, or the thread that has it waits for this thread,
+    /// directly or through others. Makers that are tasks are not followed.
     pub fn ask(&self, shard: usize, hash: u64) -> Asked<'_> {
         let shard = &*self.shards[shard];
         let thread = thread::current().id();

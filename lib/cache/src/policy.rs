@@ -25,7 +25,7 @@ pub(crate) mod sealed {
     #[doc(hidden)]
     #[expect(private_interfaces, reason = "sealed: users name policies and do not call them")]
     pub trait Queues {
-        /// Notes that an entry was found. `clock` counts the shard's admissions.
+        /// Notes that an entry was found. `clock` counts the shard's insertions.
         fn hit(header: &Header, clock: u32);
 
         /// Prefetches the memory that the admission of an entry with this hash will read.
@@ -34,7 +34,7 @@ pub(crate) mod sealed {
         /// Adds an entry.
         fn admit(&mut self, entry: Resident<'_>, clock: u32);
 
-        /// Removes an entry that was removed from the table.
+        /// Removes an entry that leaves the table without an eviction.
         fn forget(&mut self, entry: Resident<'_>);
 
         /// Replaces `old`, which was removed from the table, by `new`, which has the same key.

@@ -1,9 +1,9 @@
-//! A shard: a table that is read without a lock, and, protected by a lock, the policy's queues and the shard's part of
-//! the cache's capacity (its *lease*).
+//! A shard: a table, which is read without a lock, and data that a lock protects. These are the policy's queues and the
+//! shard's part of the cache's capacity (its *lease*).
 //!
-//! No users' code runs with the lock held. Keys are compared before the lock is taken, under the RCU guard, and again
-//! if the entries of the same hash have changed by the time the lock is held. Values are dropped, and listeners called,
-//! after the lock is released.
+//! No users' code runs with the lock held. Keys are compared before the lock is taken, under the RCU guard. If the
+//! entries of the same hash have changed by the time the lock is held, the lock is released, and the keys are compared
+//! again. Values are dropped, and listeners called, after the lock is released.
 
 use archipelago_platform::atomic::Ordering::{Relaxed, SeqCst};
 use archipelago_platform::atomic::{AtomicU32, fence};
@@ -25,7 +25,7 @@ const MOST_ENTRIES: usize = 1 << 29;
 
 pub(crate) struct Shard<K, V, P> {
     table: Table<K, V>,
-    /// Counts admissions, for policies. Written with the lock held.
+    /// Counts insertions (replacements included), for policies. Written with the lock held.
     clock: AtomicU32,
     state: Mutex<Plain<State<P>>>,
 }
@@ -176,8 +176,8 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         self.count_out(time, entry, cause, gone)
     }
 
-    /// Adds to `gone` an entry that is no longer in the table, and counts it. Returns the cause to report: an entry that
-    /// had expired leaves as an expired one, whatever removed it.
+    /// Adds to `gone` an entry that is no longer in the table, and counts it. Returns the cause to report: an entry
+    /// that had expired leaves as an expired one, whatever removed it.
     fn count_out(&mut self, time: &Clock, entry: Resident<'_>, cause: Cause, gone: &mut Gone<K, V>) -> Cause {
         self.state.used -= entry.weight();
         let has_expired = entry.timed().is_some_and(|timed| timed.is_expired(time.now()));
@@ -191,8 +191,8 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         cause
     }
 
-    /// Removes an entry that was found under the guard, if the table still has it. Returns the cause to report, or `None`
-    /// if the table did not have it.
+    /// Removes an entry that was found under the guard, if the table still has it. Returns the cause to report, or
+    /// `None` if the table did not have it.
     pub fn remove(
         &mut self,
         guard: &Guard<'_>,
@@ -211,8 +211,8 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         Some(cause)
     }
 
-    /// Gives up to `most` of the lease to the caller, and what the shard has in surplus, and evicts entries as needed.
-    /// Returns the amount.
+    /// Gives the caller up to `most` of the lease, and the surplus. Evicts entries as needed. Returns the amount that
+    /// was given.
     pub fn yield_room(
         &mut self,
         guard: &Guard<'_>,
@@ -229,9 +229,9 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
     }
 
     /// Takes the surplus out of the lease, and returns it. The surplus is the room of entries that have left and that
-    /// needed more than the shard's equal share. The shard keeps an equal share, or what it uses and a piece, and a
-    /// surplus of at most a piece. So a shard within its share never returns anything, and another one does so at most
-    /// once for each piece that has left. O(1).
+    /// needed more than the shard's equal share. The shard keeps an equal share, or a piece more than it uses,
+    /// whichever is larger. It also keeps a surplus of at most a piece. So a shard within its share never returns
+    /// anything, and any other shard returns room at most once for each piece that has left. O(1).
     fn surplus(&mut self, budget: &Budget) -> usize {
         let (piece, share) = (budget.piece(), budget.share());
         let keeps = share.max(self.state.used + piece);
@@ -302,9 +302,9 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
 impl<K, V, P> Drop for Locked<'_, K, V, P> {
     fn drop(&mut self) {
         // The change precedes the thread's later look-ups. Otherwise two threads that change keys of two shards could
-        // each miss the other's change.
-        // (Two further threads may see the two changes in different orders by the memory model, but not on processors whose stores
-        // reach all others at one moment, such as x86-64 and Armv8.)
+        // each miss the other's change. (By the memory model, two further threads may see the two changes in different
+        // orders. This does not happen on processors whose stores reach all others at one moment, such as x86-64 and
+        // Armv8.)
         fence(SeqCst);
     }
 }

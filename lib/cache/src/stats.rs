@@ -13,23 +13,24 @@ pub(crate) struct Counts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// The number of entries.
+    /// The number of entries, including expired ones that have not been removed yet.
     pub len: usize,
     /// The sum of the entries' weights.
     pub weight: usize,
     /// The bound on the sum of the entries' weights.
     pub capacity: usize,
     /// The weight of the entries that have left the cache and wait for readers before they are freed. Entries in the
-    /// bags (lists of retired objects) that threads are still filling are not included, nor are those of which a listener has
-    /// yet to be told.
+    /// bags (lists of retired objects) that threads are still filling are not included. Entries that a listener has not
+    /// been told of yet are not included either.
     pub waiting: usize,
     /// The bytes of tables and queues.
     pub overhead_bytes: usize,
-    /// The number of look-ups that found their key; 0 unless [`Builder::record_hits`](crate::Builder::record_hits) was called.
-    /// A request that waits for another one's maker and gets its value counts here.
+    /// The number of look-ups that found their key; 0 unless [`Builder::record_hits`](crate::Builder::record_hits) was
+    /// called. A request that waits for another request's maker, and gets the made value, counts here.
     pub hits: u64,
-    /// The number of look-ups that did not find their key; 0 unless [`Builder::record_hits`](crate::Builder::record_hits) was
-    /// called. A request that makes the value counts here, once.
+    /// The number of look-ups that did not find their key; 0 unless
+    /// [`Builder::record_hits`](crate::Builder::record_hits) was called. A request that makes the value counts here,
+    /// once.
     pub misses: u64,
     /// The number of insertions, including replacements.
     pub insertions: u64,

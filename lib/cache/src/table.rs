@@ -1,9 +1,9 @@
 //! A shard's hash table: look-ups without a lock, concurrent with one writer at a time.
 //!
 //! A bucket is a cache line with *places* for seven entries: a word with a tag (eight bits of the hash) for each place,
-//! and seven pointers. An entry whose bucket is full is in one of the next buckets. The buckets on its *way*, from its
-//! own bucket to the one that has it, count the entry, so that a look-up knows whether to continue (as in F14; Bronson
-//! and Shi, 2019). A full table is replaced by a larger one.
+//! and seven pointers. An entry whose bucket is full is in one of the next buckets. Its *way* is the buckets from its
+//! own bucket to the bucket that has it. All of them except the last count the entry, so that a look-up knows whether
+//! to continue (as in F14; Bronson and Shi, 2019). A nearly full table is replaced by a larger one.
 //!
 //! # Invariants
 //! 1. A key is in at most one place of an array of buckets, and stays in this place as long as it is in the table and
@@ -15,11 +15,12 @@
 //! # Why look-ups are linearizable
 //! A look-up returns the table's content at a moment of the look-up. Its array was current at the look-up's beginning
 //! or later, and a replaced array no longer changes. An entry is present while a place has its pointer. *Found*: the
-//! loaded pointer was in its place at the moment of the load. (If the pointer were stored before the tag, a look-up that
-//! loaded the tag of the place's previous entry could find the new entry, and a later look-up could miss it.) *Not found*: an entry that is present during the whole look-up has one place (1), and its tag and the counts
-//! on its way are set during the whole look-up (2, 3), so it would have been found. If the key was removed from one
-//! place and inserted into another one during the look-up, the look-up passed the second place before the insertion.
-//! Then the key was absent just before the insertion.
+//! loaded pointer was in its place at the moment of the load. (If the pointer were stored before the tag, a look-up
+//! could find the new entry by the tag of the place's previous entry, and a later look-up could miss the new entry.)
+//! *Not found*: an entry that is present during the whole look-up has one place (1). Its tag and the counts on its way
+//! are set during the whole look-up (2, 3). So the entry would have been found. If the key was removed from one place
+//! and inserted into another one during the look-up, the look-up passed the second place before the insertion. Then the
+//! key was absent just before the insertion.
 
 use core::marker::PhantomData;
 use core::ptr::null_mut;
@@ -31,7 +32,7 @@ use archipelago_sync::rcu::Guard;
 use crate::entry::{Entry, Shared};
 use crate::few::Few;
 
-/// The number of entries of a bucket.
+/// The greatest number of entries of a bucket.
 const PLACES: usize = 7;
 /// The lowest bit of each byte of a word, except of the highest byte, which counts the entries that have passed the
 /// bucket.
@@ -64,7 +65,8 @@ pub(crate) struct Place {
     place: usize,
 }
 
-/// Returns the tag of a hash. The tag depends on bits that do not choose the shard, and do not choose the bucket in tables of less than 2^38 bytes.
+/// Returns the tag of a hash. The tag depends on bits that do not choose the shard, and do not choose the bucket in
+/// tables of less than 2^38 bytes.
 fn tag(hash: u64) -> u64 {
     (hash >> 32 & 0xff).max(1)
 }
@@ -201,7 +203,8 @@ impl<K, V> Table<K, V> {
         None
     }
 
-    /// Returns the entry whose key satisfies `is_it`. Runs the caller's code. The entry is not freed before the guard ends.
+    /// Returns the entry whose key satisfies `is_it`. Runs the caller's code. The entry is not freed before the guard
+    /// ends.
     #[inline]
     pub fn find(&self, guard: &Guard<'_>, hash: u64, is_it: impl Fn(&K) -> bool) -> Option<Shared<K, V>> {
         self.search(guard, hash, |_, entry| {

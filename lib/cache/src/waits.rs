@@ -7,9 +7,9 @@ use archipelago_platform::thread::ThreadId;
 /// begin with a thread form one chain.
 ///
 /// A wait is added and removed under the lock of the shard that has its key: it is present exactly while the maker has
-/// the permit for which the thread waits. A thread gets its permits before it waits, so of the waits of a circle, the
-/// last one to be added finds all others, and is refused. So the waits that are present form no circle, and a refused
-/// wait would never have ended.
+/// the permit for which the thread waits. A thread gets its permits before it waits. So the wait of a circle that is
+/// added last finds all others, and is refused. So the waits that are present form no circle, and a refused wait would
+/// never have ended.
 #[derive(Default)]
 pub(crate) struct Waits {
     waits: Mutex<Vec<Wait>>,

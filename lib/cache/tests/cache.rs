@@ -77,9 +77,10 @@ fn caches_that_have_shrunk_are_small() {
     }
 }
 
-/// The requests repeat a loop that is longer than the cache. Nearly as large a part of the loop as fits must stay in the cache. (A cache that evicts
-/// the least recently used entry would have no hit.) In a loop of twice the cache's length, the ghosts (the remembered hashes of evicted entries)
-/// include every key, but only a part of the keys may enter the main queue.
+/// The requests repeat a loop that is longer than the cache. Nearly as large a part of the loop as fits must stay in
+/// the cache. (A cache that evicts the least recently used entry would have no hit.) In a loop of twice the cache's
+/// length, the ghosts (the remembered hashes of evicted entries) include every key, but only a part of the keys may
+/// enter the main queue.
 #[test]
 fn a_part_of_a_loop_stays() {
     for (keys, least) in [(10_000, 8_000), (2_000, 42_000)] {
@@ -94,9 +95,10 @@ fn a_part_of_a_loop_stays() {
     }
 }
 
-/// 300 keys are requested in turn, with four keys between that are requested once. So a key is absent for 1,500 requests, more than the whole cache
-/// has entries. It returns to the main queue nevertheless, since few keys enter this queue and its entries stay for long: the time that they stay is
-/// measured. The popular keys that are requested before enter the main queue often. They must not shorten the measured time for long.
+/// 300 keys are requested in turn. After each of them, four other keys are requested, each of them only once. So a key
+/// is absent for 1,500 requests, more than the whole cache has entries. It returns to the main queue nevertheless,
+/// since few keys enter this queue and its entries stay for long: the time that they stay is measured. The popular keys
+/// that are requested before enter the main queue often. They must not shorten the measured time for long.
 #[test]
 fn keys_return_that_are_absent_for_less_than_the_main_queue_keeps_an_entry() {
     let hasher = BuildHasherDefault::<DefaultHasher>::default();
@@ -191,7 +193,7 @@ fn expired_entries_are_reported_as_expired() {
     cache.check_invariants();
 }
 
-/// No entry expires before its time, and a time of zero is none.
+/// No entry expires before its time has passed. With a time of zero an entry expires at once.
 #[test]
 fn entries_live_for_their_time_at_least() {
     let least = Duration::from_millis(1);
@@ -393,7 +395,8 @@ fn one_maker_a_key() {
     assert_eq!(made.load(Ordering::Relaxed), 50);
 }
 
-/// A value that was inserted while another one was made is newer, whether the made one fits or not.
+/// If a value is inserted while another value is made, the inserted one counts as newer, whether or not the made one
+/// fits.
 #[test]
 fn refused_made_values_remove_no_newer_ones() {
     let heavy: Cache<u64, usize> = Cache::builder().weigher(10, |_: &u64, value: &usize| *value);

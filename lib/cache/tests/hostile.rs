@@ -67,8 +67,8 @@ fn crowds_stay_within_the_bound() {
     }
 }
 
-/// No operation lasts much longer than the pauses of threads that only read the clock, with many more threads than
-/// processors, although all evict, retire and free entries.
+/// Many more threads than processors evict, retire and free entries. No operation lasts much longer than the pauses of
+/// threads that only read the clock.
 #[test]
 fn no_operation_of_a_crowd_waits_for_long() {
     let _alone = alone();
@@ -148,7 +148,7 @@ fn a_reader_that_stays_costs_hits_and_no_memory() {
 
 /// The cache has a limit on the number of entries, and a reader keeps removed entries from being freed. Removed entries
 /// that wait may not exceed a hundredth of the limit, plus 512, plus the unused part of the limit, plus those that a
-/// thread has not handed over yet. Then insertions are refused.
+/// thread has not handed over yet. Once they reach this sum, insertions are refused.
 #[test]
 fn a_reader_that_stays_keeps_few_entries_waiting() {
     let _beside = beside();
@@ -209,8 +209,8 @@ fn every_value_is_dropped_once() {
     drops.assert_all_dropped();
 }
 
-/// A cache has light and heavy entries, with and without expiry, of a type with a large alignment. Each entry is dropped once, the weight stays
-/// within the bound, and all memory is freed.
+/// A cache has light and heavy entries, with and without expiry, of a type with a large alignment. Each entry is
+/// dropped once, the weight stays within the bound, and all memory is freed.
 #[test]
 fn entries_of_every_kind_share_a_cache() {
     #[repr(align(128))]
@@ -268,8 +268,8 @@ fn threads_come_and_go() {
     cache.check_invariants();
 }
 
-/// From now on, planned panics print nothing. The test harness keeps the output of a test in memory, and frees the memory
-/// while another test measures memory; so tests with thousands of panics call this function.
+/// From now on, planned panics print nothing. The test harness keeps the output of a test in memory, and frees the
+/// memory while another test measures memory; so tests with thousands of panics call this function.
 fn hush() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -316,8 +316,8 @@ fn makers_that_panic_or_fail_let_the_next_one_make() {
     assert_eq!(values.iter().filter(|value| **value == Some(Ok(7))).count(), 4);
 }
 
-/// If the cache does not keep the made value, those who have waited make theirs side by side: each of them, once the first
-/// maker has ended, waits for the others to begin.
+/// If the cache does not keep the made value, the requests that have waited make their values side by side. So the test
+/// ends although each of these makers waits until the others have begun.
 #[test]
 fn values_that_are_not_kept_are_made_side_by_side() {
     let _beside = beside();
@@ -379,8 +379,8 @@ fn a_maker_of_its_own_key_is_told_so() {
     assert_eq!(cache.get_or_insert_with(1, |_| 3), 3);
 }
 
-/// Runs a thread for each key of `0..keys`. Each makes its key and, when all threads do, requests the next key, the last
-/// thread the first key. Returns the number of threads that panicked.
+/// Runs a thread for each key of `0..keys`. Each thread makes its key. When all threads do so, each requests the next
+/// key; the last thread requests the first key. Returns the number of threads that panicked.
 fn makers_in_a_circle(keys: usize) -> usize {
     let cache: Cache<usize, usize> = Cache::builder().entries(100);
     let make_all = Barrier::new(keys);
@@ -394,7 +394,7 @@ fn makers_in_a_circle(keys: usize) -> usize {
             assert!(told.downcast_ref::<&str>().is_some_and(|text| text.contains("wait for itself")));
         })
     });
-    // Each other thread has got a value that a maker of the key made, or the one after it in the circle.
+    // Each other thread has got a value that a maker in the circle made.
     assert!(made.iter().flatten().all(|value| (1_001..=1_000 + keys).contains(value)), "{made:?}");
     // No wait is left behind.
     assert!((0..keys).all(|key| cache.get_or_insert_with(key, |_| 0) <= 1_000 + keys));
@@ -411,9 +411,9 @@ fn makers_that_wait_in_a_circle_are_told_so() {
     }
 }
 
-/// Makers request keys at random: either only keys above their own, so that no circle is possible, or any keys. The cache
-/// keeps few values or none. So threads wait for one another in long chains and circles, which change all the time.
-/// Makers without circles are never told that they wait for themselves, and makers in circles never block.
+/// Makers request keys at random: either only keys above their own, so that no circle is possible, or any keys. The
+/// cache keeps few values or none. So threads wait for one another in long chains and circles, which change all the
+/// time. Makers without circles are never told that they wait for themselves, and makers in circles never block.
 #[test]
 fn makers_that_wait_in_chains_end() {
     let _beside = beside();
@@ -574,8 +574,8 @@ impl std::hash::Hash for Liar {
     }
 }
 
-/// Keys that break the contracts of `Eq` and `Hash` make wrong results, but each value is dropped once, the bound holds,
-/// and each call ends.
+/// Keys that break the contracts of `Eq` and `Hash` make wrong results, but each value is dropped once, the bound
+/// holds, and each call ends.
 #[test]
 fn keys_that_lie_lose_nothing() {
     let _beside = beside();
@@ -928,8 +928,9 @@ fn tasks_wait_for_one_maker_and_may_be_dropped() {
     assert!((200..=400).contains(&made), "{made}: once a key, and once more where the first was dropped");
 }
 
-/// Three tasks request a key, and one of them is dropped before any one of the polls. The others get one value, which
-/// is made once, whichever task was to make it, and also if the maker's future panics.
+/// Three tasks request a key. One of them is dropped after one of its first four polls; the runs differ in the task and
+/// the poll. The others get one value, which is made once, whichever task was to make it, and also if the maker's
+/// future panics.
 #[test]
 fn tasks_are_dropped_at_each_await() {
     let _beside = beside();

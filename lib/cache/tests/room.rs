@@ -1,4 +1,4 @@
-//! Which room a cache gives to which entries: after large entries, while removed entries wait, and by which weights.
+//! How much room a cache gives to entries: after large entries, while removed entries wait, and by the weigher's unit.
 #![cfg(not(archipelago_sim))]
 
 use std::hash::{BuildHasherDefault, Hasher};
@@ -29,7 +29,7 @@ fn requested(cache: &Cache<u64, usize>, count: u64) -> usize {
     (0..count).filter(|key| cache.contains(key)).count()
 }
 
-/// After a large entry has come and gone, in whichever way, as many small ones fit as before.
+/// After a large entry was inserted and has left the cache, in whichever way, as many small entries fit as before.
 #[test]
 fn the_room_of_large_entries_returns_to_all_shards() {
     type Leave = fn(&Cache<u64, usize>);
@@ -60,8 +60,8 @@ fn the_room_of_large_entries_returns_to_all_shards() {
     }
 }
 
-/// Entries of four shares come and go again and again. All shards lose the same part of their entries, and get their
-/// room back.
+/// Entries of a sixteenth of the capacity are inserted and removed again and again. All shards lose the same part of
+/// their entries, and get their room back.
 #[test]
 fn large_entries_that_come_and_go_starve_no_shard() {
     for shards in SHARDS {
@@ -71,7 +71,8 @@ fn large_entries_that_come_and_go_starve_no_shard() {
             let was = cache.stats();
             assert!(cache.insert(LARGE - large, CAPACITY / 64 * 4));
             let left = (cache.stats().evictions - was.evictions) as usize;
-            // At the most, the shard of the large entry loses all of its entries, which may have two shares. Each shard may evict one too many.
+            // At the most, the shard of the large entry loses all of its entries, which may have two shares. Each shard
+            // may evict one too many.
             let most = (CAPACITY / 64 * 4 + CAPACITY / shards * 2) / SMALL + shards;
             assert!(left <= most, "{shards} shards: {left} entries were evicted");
             cache.remove(&(LARGE - large));
@@ -181,8 +182,8 @@ fn slow_listeners_hold_up_nothing() {
     cache.check_invariants();
 }
 
-/// Entries that a method has removed, and which its listener has yet to be told of, count as waiting for a reader: memory
-/// stays bounded while the listener takes its time.
+/// Entries that a method has removed, and which its listener has yet to be told of, count as waiting for a reader:
+/// memory stays bounded while the listener takes its time.
 #[test]
 fn what_listeners_have_not_seen_is_bounded() {
     const ENTRIES: usize = 1_000;
@@ -239,7 +240,7 @@ fn what_slow_sweeps_have_removed_is_bounded() {
     cache.check_invariants();
 }
 
-/// A weigher that takes its time holds up nothing either.
+/// While a weigher takes its time, no other thread's insertions are refused either.
 #[test]
 fn slow_weighers_hold_up_nothing() {
     let (tell, told) = mpsc::channel();

@@ -91,7 +91,8 @@ fn tables_are_replaced_beside_readers_in_many_schedules() {
     explore(500, setup, client, |cache| cache.check_invariants());
 }
 
-/// The bound of every moment is the largest that was ever set, and holds as it was set last when all is done.
+/// At every moment, the weight is at most the largest bound that was ever set. In the end it is at most the bound that
+/// was set last.
 #[test]
 fn bounds_are_moved_beside_insertions_in_many_schedules() {
     const BOUNDS: [usize; 4] = [40, 3, 256, 8];
@@ -121,7 +122,7 @@ fn bounds_are_moved_beside_insertions_in_many_schedules() {
 #[test]
 fn entries_expire_in_time_in_many_schedules() {
     const LIFE: Duration = Duration::from_millis(5);
-    /// What clocks of different processors differ by, and the resolution of times.
+    /// The greatest difference between the clocks of two processors, plus the resolution of times.
     const ERROR: Duration = Duration::from_millis(2);
     let setup = || Cache::<usize, u64>::builder().shards(1).time_to_live(LIFE).entries(64);
     let client = |cache: &Cache<usize, u64>, client: Client| {

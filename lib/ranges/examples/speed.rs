@@ -111,9 +111,9 @@ fn mixed(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20
 }
 
-/// Returns millions of operations per second of `threads` threads, from the moment when they begin together until the last
-/// one ends. Thread `t` works on the ranges `parts(t)`. If `beside_a_mapper`, a further thread runs `mapper` at the same
-/// time.
+/// Returns millions of operations per second of `threads` threads, from the moment when they begin together until the
+/// last one ends. Thread `t` works on the ranges `parts(t)`. If `beside_a_mapper`, a further thread runs `mapper` at
+/// the same time.
 fn rate(
     threads: u64,
     beside_a_mapper: bool,

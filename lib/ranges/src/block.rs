@@ -168,8 +168,9 @@ pub(crate) struct Blocks<K, V> {
     last: Box<Block<K, V>>,
 }
 
-/// A builder of blocks. It keeps all values that were pushed, including unused ones: values of ranges that were joined to the previous range, and all
-/// values after a panic. Values' destructors are users' code, so a builder is made before locks are taken, and dropped after they are released.
+/// A builder of blocks. It keeps all values that were pushed, including unused ones: values of ranges that were joined
+/// to the previous range, and all values after a panic. Values' destructors are users' code, so a builder is made
+/// before locks are taken, and dropped after they are released.
 pub(crate) struct Making<K, V> {
     /// The blocks that are being built; `None` before the first range.
     blocks: Option<Blocks<K, V>>,

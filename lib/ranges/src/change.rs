@@ -10,9 +10,9 @@
 //! # Why a change is atomic
 //! A change of one leaf stores a new block in the leaf. In a change of several leaves, the directory replaces all of
 //! them by one store, and the old leaves stay locked until this store. Replaced blocks are retired after the leaves
-//! have been unlocked, since this may run users' destructors. For the same reason unused clones of values are dropped
-//! after the leaves have been unlocked, even if the change panics: users' values and builders are declared before
-//! [`Held`], and so are dropped after it.
+//! have been unlocked, since a retirement may run users' destructors. For the same reason unused clones of values are
+//! dropped after the leaves have been unlocked, even if the change panics: users' values and builders are declared
+//! before [`Held`], and so are dropped after it.
 
 use core::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -232,7 +232,8 @@ impl<K: Point, V: Clone + Eq + 'static> Directory<K, V> {
         }
         let copy = || held.entries(guard).for_each(|(range, value)| new.push(range, value.clone()));
         if let Err(payload) = catch_unwind(AssertUnwindSafe(copy)) {
-            // The payload is leaked: its destructor is users' code, may panic, and must not run while leaves are locked.
+            // The payload is leaked: its destructor is users' code, may panic, and must not run while leaves are
+            // locked.
             core::mem::forget(payload);
             return;
         }

@@ -161,7 +161,8 @@ impl<K: Point, V: 'static> Directory<K, V> {
             leaves.extend_from_slice(&chunk(last).leaves);
         }
         let old: Vec<_> = root.chunks[first + 1..=last].iter().map(|chunk| chunk.load(Ordering::Relaxed)).collect();
-        // SAFETY: the chunk is unlinked below, under the lock, and was made by `Box::new`. The same is true of the other boxes that are pushed.
+        // SAFETY: the chunk is unlinked below, under the lock, and was made by `Box::new`. The same is true of the
+        // other boxes that are pushed.
         let mut replaced = unsafe { Replaced::new(root.chunks[first].load(Ordering::Relaxed)) };
         if first == last && leaves.len() <= WIDTH {
             // SeqCst: see the module's documentation. Pairs with the load in `find`.
@@ -176,7 +177,8 @@ impl<K: Point, V: 'static> Directory<K, V> {
             // SAFETY: as above.
             unsafe { replaced.push(old_root) };
         }
-        // SAFETY: the leaves were unlinked by the store above, by the thread that owns them, and were made by `Box::new`.
+        // SAFETY: the leaves were unlinked by the store above, by the thread that owns them, and were made by
+        // `Box::new`.
         gone.into_iter().for_each(|leaf| unsafe { replaced.push(leaf) });
         // SAFETY: as above.
         old.into_iter().for_each(|chunk| unsafe { replaced.push(chunk) });

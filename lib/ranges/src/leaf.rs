@@ -8,16 +8,16 @@
 //! | any | true | replaced in the directory, or about to be; it does not return to the directory, and its block no longer changes |
 //!
 //! `lock` orders the accesses of updaters (the Acquire of a lock pairs with the Release of the previous unlock).
-//! Look-ups do not read it: a block is complete before it is stored (Release), and is loaded with Acquire. Both accesses
-//! are also sequentially consistent, see [`directory`](crate::directory).
+//! Look-ups do not read it: a block is complete before it is stored (Release), and is loaded with Acquire. Both
+//! accesses are also sequentially consistent, see [`directory`](crate::directory).
 //!
 //! # Why no thread is passed without bound
 //! A look-up of a window that takes locks holds all leaves of the window until it has visited the last one, and the
 //! next such look-up follows close behind. So a leaf in the middle is free only for moments. A waiting change that only
-//! tried now and then would seldom meet such a moment, above all if its tries were yields among more threads than
-//! processors: a yield can cost a time slice of each other thread. In [`RawShfl`] the first waiter sleeps, is woken by
-//! the unlock, and after one wake-up in vain is the next holder. The other waiters follow in their order. A sleeping
-//! waiter takes no processor time, however long users' code in a change keeps the leaf.
+//! tried now and then would seldom meet such a moment, above all if it yielded the processor between its tries: if
+//! threads outnumber processors, a yield can cost a time slice of each other thread. In [`RawShfl`] the first waiter
+//! sleeps, is woken by the unlock, and after one wake-up in vain is the next holder. The other waiters follow in their
+//! order. A sleeping waiter takes no processor time, however long users' code in a change keeps the leaf.
 
 use archipelago_platform::atomic::{AtomicBool, AtomicPtr, Ordering};
 use archipelago_platform::touch;

@@ -31,19 +31,20 @@
 //!
 //! - *Ranges are as long as possible.* Two ranges that touch have different values by `V: Eq`. If `Eq` is
 //!   inconsistent, ranges are split or joined in surprising ways, but memory stays safe.
-//! - *Values are cloned* when their neighbours change, since the block that stores them (see *Inside*) is replaced, not changed. Use small values, or
-//!   an `Arc`.
-//! - *Waiting threads* spin for a few microseconds, and then sleep until they are woken. The first thread that waits for
-//!   a leaf is passed by few others, and the others follow in the order of their arrival on a NUMA node. So a change
-//!   finishes beside any number of reads, and a slow closure costs waiting threads no processor time.
+//! - *Values are cloned* when their neighbours change, since the block that stores them (see *Inside*) is replaced, not
+//!   changed. Use small values, or an `Arc`.
+//! - *Waiting threads* spin for a few microseconds, and then sleep until they are woken. The first thread that waits
+//!   for a leaf is passed by few others, and the others follow in the order of their arrival on a NUMA node. So a
+//!   change finishes beside any number of reads, and a slow closure costs waiting threads no processor time.
 //! - *Panics* of `Clone`, `Eq` or a closure leave the map as it was. A destructor's panic leaves the map changed.
 //! - *Users' code in a change* runs while the change's leaves are locked. It may look points up; a change of a
 //!   `RangeMap` within it panics. Destructors run without locks, after the change took effect.
-//! - *Memory*: replaced memory is freed when all sessions ([`RangeMap::pin`]) that were open at its replacement have
-//!   ended, and all calls that were in progress, such as a change that waits for a leaf. So a long session delays the freeing of everything that is replaced during the session. If more threads than
-//!   processors use the map, a change first waits for sessions when this thread's replaced memory exceeds about 10 KiB:
-//!   for 10 ms at most, and once until sessions have ended. So beside many threads that read large windows all the
-//!   time, changes are slow, but not stopped.
+//! - *Memory*: replaced memory is freed when all sessions ([`RangeMap::pin`]) and calls have ended that had begun
+//!   before its replacement. (Such a call may be a change that waits for a leaf.) So a long session delays the freeing
+//!   of everything that is replaced during the session. If more threads than processors use the map, a change first
+//!   waits for sessions when this thread's replaced memory exceeds about 10 KiB: for 10 ms at most, and not again
+//!   before some of these sessions have ended. So beside many threads that read large windows all the time, changes are
+//!   slow, but not stopped.
 //!
 //! # When to use something else
 //! For ranges that overlap each other, use an interval tree. For one thread, use `BTreeMap` with
@@ -56,8 +57,8 @@
 //! leaf        [low, high)  lock   block                            one store of the block changes the content of one leaf
 //! block       up to 16 ranges: starts, ends, values                never changed
 //! ```
-//! `directory.rs` explains why look-ups are linearizable, `window.rs` why a read of several leaves sees one moment, and `change.rs` why changes are
-//! atomic and cannot deadlock.
+//! `directory.rs` explains why look-ups are linearizable, `window.rs` why a read of several leaves sees one moment, and
+//! `change.rs` why changes are atomic and cannot deadlock.
 
 mod block;
 mod change;

@@ -59,8 +59,8 @@ impl<K: Point, V: Send + Sync + 'static> RangeMap<K, V> {
         Self { directory: Directory::new(), domain }
     }
 
-    /// Returns the RCU guard for a change. If there are more threads than processors, and much of the memory that this
-    /// thread has replaced cannot be freed yet, the call first waits a little for the other threads.
+    /// Returns the RCU guard for a change. The call first waits a little for the other threads if there are more
+    /// threads than processors, and much of the memory that this thread has replaced cannot be freed yet.
     fn begin(&self) -> Guard<'_> {
         let reader = self.domain.reader();
         reader.give_way();
@@ -205,7 +205,8 @@ impl<K: Point, V: Clone + Eq + Send + Sync + 'static> RangeMap<K, V> {
     /// `alignment` (0 allows any point). Returns the range of these points, or `None` if no gap has room.
     ///
     /// The check that the range is free and the insertion are one atomic step. The search for the lowest gap is an
-    /// earlier step: at that moment no lower gap was large enough, but one may have become free before the insertion.
+    /// earlier step: at that moment no lower gap was large enough, but a lower gap may have become free before the
+    /// insertion.
     ///
     /// # Panics
     /// If `size` is 0, and in the cases of [`insert`](Self::insert).
@@ -281,9 +282,9 @@ impl<K: Point, V: Send + Sync + 'static> Pinned<'_, K, V> {
     }
 
     /// Returns the first range that ends above `point`, and its value: the range that contains `point`, or else the
-    /// lowest range above it. Returns `None` if no range ends above `point`. The result was correct at one moment of the
-    /// call. O(log n), plus O(log n) for each empty leaf between `point` and the range: changes merge most of them with
-    /// their neighbours. The call takes locks in the same cases as [`overlapping`](Self::overlapping).
+    /// lowest range above it. Returns `None` if no range ends above `point`. The result was correct at one moment of
+    /// the call. O(log n), plus O(log n) for each empty leaf between `point` and the range: changes merge most of them
+    /// with their neighbours. The call takes locks in the same cases as [`overlapping`](Self::overlapping).
     ///
     /// ```
     /// use archipelago_ranges::RangeMap;
@@ -307,8 +308,8 @@ impl<K: Point, V: Send + Sync + 'static> Pinned<'_, K, V> {
     /// this call. O(log n + ranges / 16) for this call, even if the iterator is not advanced, and O(1) for each step.
     /// [`next_range`](Self::next_range) finds the first range alone.
     ///
-    /// The call takes no lock, unless concurrent changes have made eight attempts fail. Then it locks the window's leaves for
-    /// one attempt. (Within the closure of a change it repeats attempts without locks instead.)
+    /// The call takes no lock, unless concurrent changes have made eight attempts fail. Then it locks the window's
+    /// leaves for one attempt. (Within the closure of a change it repeats attempts without locks instead.)
     ///
     /// # Panics
     /// If `window` ends before it begins.
@@ -352,9 +353,10 @@ impl<K: Point, V: Send + Sync + 'static> Pinned<'_, K, V> {
         self.next_range(K::MIN).is_none()
     }
 
-    /// Returns the lowest range of `size` unmapped points in `within` that begins at a multiple of `alignment` (0 allows any point). The result was
-    /// correct at one moment of the call. O(log n + ranges between the start of `within` and the gap). The call takes locks in the same cases as
-    /// [`overlapping`](Self::overlapping). To continue an earlier search, let `within` begin at the end of the earlier result.
+    /// Returns the lowest range of `size` unmapped points in `within` that begins at a multiple of `alignment` (0
+    /// allows any point). The result was correct at one moment of the call. O(log n + ranges between the start of
+    /// `within` and the gap). The call takes locks in the same cases as [`overlapping`](Self::overlapping). To continue
+    /// an earlier search, let `within` begin at the end of the earlier result.
     ///
     /// # Panics
     /// If `size` is 0 or `within` ends before it begins.

@@ -63,8 +63,8 @@ fn tens(at: u8) -> Range<u16> {
     start..start + 10
 }
 
-/// Changes the values of a range to 9. The new values are made inside of the change, after it has entered RCU, since
-/// the entry has a fence, which would order values that were made before.
+/// Changes the values of a range to 9. The new values are made inside of the change, after it has entered RCU: the
+/// entry has a fence, which would order values that were made before.
 fn set(map: &Map, range: Range<u16>) {
     map.change(range, |_, _| Value::new(9));
 }

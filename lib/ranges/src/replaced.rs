@@ -22,7 +22,8 @@ unsafe fn retire<T>(guard: &Guard<'_>, object: *mut ()) {
 
 impl Replaced {
     /// # Safety
-    /// The contract of [`Guard::retire_box`] must hold for the box: [`retire`](Self::retire) calls it with a guard of the same RCU domain.
+    /// The contract of [`Guard::retire_box`] must hold for the box: [`retire`](Self::retire) calls it with a guard of
+    /// the same RCU domain.
     pub(crate) unsafe fn new<T>(object: *mut T) -> Self {
         Self { first: (object.cast(), retire::<T>), others: Vec::new() }
     }

@@ -17,9 +17,9 @@ const TRIES: usize = if cfg!(loom) { 1 } else { 8 };
 type Seen<'g, K, V> = Vec<(&'g Leaf<K, V>, &'g Block<K, V>)>;
 
 impl<K: Point, V: 'static> Directory<K, V> {
-    /// Calls `visit` with each block, beginning with the block of the leaf that contains `from`, and with the point at
-    /// which the block's leaf ends, until `visit` breaks or the last leaf was visited. Returns the value that `visit`
-    /// has built. If an attempt fails, the visits start again with a new value. The blocks were all in the map at one
+    /// Calls `visit` with each block and the point at which the block's leaf ends, until `visit` breaks or the last
+    /// leaf was visited. The first block is that of the leaf that contains `from`. Returns the value that `visit` has
+    /// built. If an attempt fails, the visits start again with a new value. The blocks were all in the map at one
     /// moment of the call.
     ///
     /// # Why the blocks are of one moment

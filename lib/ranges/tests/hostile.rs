@@ -266,8 +266,8 @@ fn an_emptied_map_is_small() {
     }
 }
 
-/// If all ranges but every hundredth, or sixteenth, are removed, in whatever order, the map takes less than three times
-/// the memory of a map that only ever had the remaining ranges.
+/// All ranges but every hundredth, or sixteenth, are removed, in several orders. The map then takes less than three
+/// times the memory of a map that only ever had the remaining ranges.
 #[test]
 fn few_ranges_left_evenly_are_small() {
     let _alone = alone();
@@ -418,7 +418,8 @@ fn a_change_that_panics_is_not_done() {
     drops.assert_all_dropped();
 }
 
-/// A value whose `clone` panics at the call that `CALLS` determines. The destructor of the panic's payload changes the map.
+/// A value whose `clone` panics at the call that `CALLS` determines. The destructor of the panic's payload changes the
+/// map.
 struct Charged(&'static RangeMap<u64, Charged>, u64);
 
 struct Payload(&'static RangeMap<u64, Charged>);

@@ -1,9 +1,9 @@
 //! The cost of an operation does not grow with the number of ranges, in each usage pattern.
 //!
 //! The simulator counts memory accesses instead of time (`check::growth`). Leaves have four ranges and chunks four
-//! leaves here, so the root is about a hundred times as large as in a map as users get it. A look-up announces all
-//! lines of the root's sorted array, and a change that splits or joins chunks copies the root. Therefore the maps are
-//! small: then the root is a small part of the costs.
+//! leaves here, so the root is about a hundred times as large as in a user's map with as many ranges. A look-up
+//! announces all lines of the root's sorted array, and a change that splits or joins chunks copies the root. Therefore
+//! the maps are small: then the root is a small part of the costs.
 #![cfg(archipelago_sim)]
 
 use core::ops::Range;
@@ -123,7 +123,7 @@ fn look_ups_cost_the_same_in_large_maps() {
     });
 }
 
-/// A map from which most ranges were removed is as one that never had them.
+/// Operations on a map from which most ranges were removed cost as much as on a map that never had these ranges.
 #[test]
 fn walks_cost_what_is_left_in_emptied_maps() {
     type Order = fn(u64) -> Box<dyn Iterator<Item = u64>>;

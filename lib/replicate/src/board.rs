@@ -1,5 +1,6 @@
 //! The board: an array of *slots*, in which threads post requests for the *combiner* (the thread that carries out the
-//! requests of all) and find the answers. (The slots of paper §3.3, and the publication records of flat combining.)
+//! requests of all) and find the answers. (The node-replication paper calls them slots, too, in §3.3; flat combining
+//! calls them publication records.)
 //!
 //! Any thread may claim any free slot, so any number of threads can share a few slots. The field `state` of [`Slot`]
 //! describes the states of a slot.
@@ -90,7 +91,7 @@ struct Slot<Q, A> {
     /// | `CLAIMED` | the claiming thread, which writes its request | `POSTED`; `IDLE` to be woken without a request |
     /// | `IDLE` | the claiming thread, which waits to be woken by the combiner | `FREE` |
     /// | `POSTED` | the combiner, or the next thread that combines | `ANSWERED`, `REFUSED`; `CANCELLED` by its poster |
-    /// | `CANCELLED` | as for `POSTED`; its poster has abandoned it | `FREE`; `ANSWERED` if a combiner had taken it |
+    /// | `CANCELLED` | as for `POSTED`; its poster has abandoned it | `FREE`; `ANSWERED`, `REFUSED` if it was taken before |
     /// | `ANSWERED`, `REFUSED` | the poster, which takes the answer | `FREE` |
     state: AtomicU32,
     /// Initialized while `POSTED` or `CANCELLED`, until the combiner moves the request out.

@@ -5,8 +5,9 @@
 //! | [`Replicated`] | one replica per NUMA node, a shared log | contended structures, many reads, several nodes |
 //! | [`Combined`] | one structure, flat combining | one node, little memory |
 //!
-//! A *combiner* is a thread that carries out the operations of other threads. `Replicated` has one for each node, and
-//! `Combined` has one in all. In a `Combined`, reads are combined, too (FC), or run under a distributed lock (FC+).
+//! A *combiner* is a thread that carries out the operations of other threads. At any time a `Replicated` has at most
+//! one for each replica, and a `Combined` has at most one. In a `Combined`, reads are combined, too (FC), or run under
+//! a distributed lock (FC+).
 //!
 //! Both take any [`Sequential`] structure. The [`guide`] describes their use.
 //!

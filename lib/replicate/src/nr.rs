@@ -134,9 +134,9 @@ impl<T: Replicable> Replicated<T> {
         Builder::new()
     }
 
-    /// Returns a handle for a thread. The handle uses the replica of the node on which it is first used, or, after
-    /// [`Builder::replicas`], the replicas are assigned to the handles in turn. The number of handles is not limited,
-    /// and handles may be made and dropped at any time.
+    /// Returns a handle for a thread. The handle uses the replica of the node on which it is first used. If
+    /// [`Builder::replicas`] was called, the replicas are assigned to the handles in turn instead. The number of
+    /// handles is not limited, and handles may be made and dropped at any time.
     ///
     /// ```
     /// use archipelago::replicate::{Closures, Replicated};

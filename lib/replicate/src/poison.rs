@@ -7,8 +7,8 @@ use core::fmt;
 use archipelago_platform::atomic::{AtomicBool, Ordering};
 use archipelago_platform::sync::{Arc, OnceLock};
 
-/// An operation panicked while it was carried out, so the replicas may differ. The structure refuses all further
-/// operations. The operation that returns this error may or may not have taken effect.
+/// An operation (or the observer) panicked while a change was carried out, so the replicas may differ. The structure
+/// refuses all further operations. The operation that returns this error may or may not have taken effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Poisoned {
     message: Arc<str>,

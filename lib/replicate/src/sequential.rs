@@ -11,9 +11,9 @@ use archipelago_sync::lock::{DistributedRwLock, RawDistributedRwLock, RwLockUpgr
 /// A single-threaded structure with typed operations.
 ///
 /// `write` must be *deterministic* as far as its callers can observe. It is called once on every replica, after the
-/// same sequence of earlier operations, and must return the same response and have the same effect on each. Random
-/// values and times must be determined before the call, as parts of the operation. Randomness that no response shows
-/// (the levels of a skip list) is permitted. Neither function may block.
+/// same sequence of earlier operations. It must return the same response and have the same effect on each replica.
+/// Random values and times must be determined before the call, as parts of the operation. Randomness that no response
+/// shows (the levels of a skip list) is permitted. Neither function may block.
 ///
 /// Neither function may use the concurrent structure that contains this one, since the inner operation would wait for
 /// the outer one. Builds with debug assertions panic in this case (inside `write`, the panic poisons the structure);

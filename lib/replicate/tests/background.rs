@@ -32,7 +32,7 @@ fn wait_until(what: impl Fn() -> bool) {
     }
 }
 
-/// No thread uses the replicas any more, but all of them apply all operations, and the operations are dropped.
+/// No thread uses the replicas any more, but all replicas apply all operations, and the operations are dropped.
 #[test]
 fn the_helper_brings_idle_replicas_up_to_date() {
     let _alone = alone();
@@ -85,8 +85,8 @@ fn sync_passes_readers_by() {
     });
 }
 
-/// Changes are carried out by the dedicated combiner. This depends on the schedule, so the test continues until it has
-/// happened ten times.
+/// Changes are carried out by the dedicated combiner. Whether the combiner carries out a change depends on the
+/// schedule, so the test continues until it has done so ten times.
 #[test]
 fn dedicated_combiners_combine() {
     let _alone = alone();

@@ -56,7 +56,7 @@ fn a_handle_belongs_to_the_thread_that_uses_it_first() {
                         2 => drop(handle.write_many(vec![Change::Insert(1, 1)]).unwrap()),
                         _ => drop(poll_once(Box::pin(handle.write_async(Change::Remove(1))).as_mut())),
                     }
-                    // Threads of other tests have numbers, too, so which numbers are left for these varies.
+                    // Threads of other tests have numbers, too, so the numbers of these threads vary.
                     let (here, used) = (slot().index % nodes, (handle.replica(), topology.node_of_current()));
                     all_there.wait();
                     assert_eq!(used, (Some(here), here), "way {way}");
@@ -123,7 +123,7 @@ fn while_replica_1_stands_still(replicated: &Replicated<Ledger>, meanwhile: impl
     });
 }
 
-/// Futures that are leaked while they wait: the handle's next future, or the handle's drop, frees their slots.
+/// If a future is leaked while it waits, the handle's next future, or the handle's drop, frees its slot.
 #[test]
 fn forgotten_futures_leave_their_slots() {
     watchdog(USUAL, |notes| {

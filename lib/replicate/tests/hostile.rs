@@ -27,7 +27,7 @@ fn load_time() -> Duration {
     duration_or(Duration::from_millis(400))
 }
 
-/// Returns a time that suffices for all tries of the test with the most loads, twice over.
+/// Returns a time limit: at least twice the time that all tries of the test with the most loads need.
 fn limit() -> Duration {
     USUAL + 40 * load_time()
 }

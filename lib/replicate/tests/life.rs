@@ -1,4 +1,4 @@
-//! Tests lifetimes: panics, handles that outlive the structure, thousands of handles, hundreds of structures. Every
+//! Tests lifetimes: panics, handles that outlive the structure, thousands of handles, a hundred structures. Every
 //! operation is dropped once.
 #![cfg(not(loom))]
 
@@ -149,8 +149,8 @@ fn a_handle_works_on_another_thread() {
     assert_eq!((handle.replica(), handle.read(&1).unwrap().value), (Some(1), Some(2)));
 }
 
-/// One operation panics while threads of all replicas wait, read and write. All get the error, none hangs, and nothing
-/// is leaked or dropped twice.
+/// One operation panics while threads of all replicas wait, read and write. All threads get the error, no thread hangs,
+/// and nothing is leaked or dropped twice.
 #[test]
 fn a_panic_reaches_everyone() {
     watchdog(USUAL, |notes| {

@@ -77,8 +77,8 @@ impl<S: Scheme> Database<S> {
     ///
     /// When the limit is reached, inserts and updates fail with [`Error::Full`]. Reads, removals (which need memory
     /// until the row is freed) and commits still succeed. Before [`transact`](Self::transact) returns this error, it
-    /// frees memory if possible, and runs the closure a second time. Set the limit to twice the live memory: replaced
-    /// versions stay until concurrent transactions have ended.
+    /// frees memory if possible. If the used memory is then below the limit, `transact` runs the closure once more. Set
+    /// the limit to twice the live memory: replaced versions stay until concurrent transactions have ended.
     ///
     /// ```
     /// # use archipelago_txn::{Database, Error, Row, on};
@@ -104,10 +104,10 @@ impl<S: Scheme> Database<S> {
 
     /// Orders commits, transactions and snapshots by another clock, for [`MvRlu`](crate::MvRlu) and
     /// [`Hekaton`](crate::Hekaton). With the default, [`ClockKind::Logical`], each transaction loads one word of the
-    /// database, and each transaction that writes increments the word, so that on many cores transactions wait for its
-    /// cache line. With [`ClockKind::Hardware`] transactions read the processors' clocks, and a commit waits for twice
-    /// the clocks' greatest difference: zero to some tens of nanoseconds on one socket. The clock stays logical if the
-    /// machine has no usable clock, and with the other schemes, whose commits share no word.
+    /// database, and each transaction that writes increments the word. So on many cores transactions wait for the
+    /// word's cache line. With [`ClockKind::Hardware`] transactions read the processors' clocks, and a commit waits for
+    /// twice the clocks' greatest difference: zero to some tens of nanoseconds on one socket. The clock stays logical
+    /// if the machine has no usable clock, and with the other schemes, whose commits share no word.
     ///
     /// The process must not be moved to another machine while it runs: see [`archipelago_platform::clock`].
     ///
@@ -223,9 +223,9 @@ impl<S: Scheme> Database<S> {
     }
 
     /// Opens a snapshot: all tables as they are now. It contains all commits before the call, and no transaction that
-    /// begins after it. While the snapshot is open, each row that is replaced or removed keeps one version for it.
-    /// In a database on a disk, the snapshot may contain commits that are not durable yet. A call of `flush`
-    /// after the call makes them durable.
+    /// begins after it. While the snapshot is open, each row that is replaced or removed keeps one version for it. In a
+    /// database on a disk, the snapshot may contain commits that are not durable yet. A later call of `flush` makes
+    /// them durable.
     pub fn snapshot(&self) -> Snapshot<'_, S> {
         Snapshot::open(&self.shared)
     }
@@ -286,7 +286,7 @@ pub struct Stats {
     pub garbage: usize,
     /// The garbage's memory in bytes, without the memory that rows own.
     pub garbage_bytes: usize,
-    /// Snapshots that are open, those of transactions included.
+    /// Snapshots that are open. In single-version schemes, transactions with [`Isolation::Snapshot`] count, too.
     pub snapshots: usize,
     /// The bytes that count towards the limit, if the database has one.
     pub counted_bytes: Option<usize>,
@@ -295,8 +295,8 @@ pub struct Stats {
 /// The longest pause before an attempt is 2 to the power of this number, in pause instructions.
 const LONGEST: u32 = 12;
 
-/// A transaction that has made this many attempts waits, for a bounded time before each attempt, until no other such
-/// transaction runs.
+/// A transaction that has made this many attempts tries to get the *turn*, which one transaction at a time has. Before
+/// each further attempt it waits for the turn, for a bounded time.
 const OFTEN: u32 = 8;
 
 /// Pauses between attempts. The length of a pause is random, below a bound that doubles with each attempt, up to a

@@ -63,14 +63,15 @@ impl<S: Scheme> Database<S> {
     /// Waits until all commits before the call are durable. In a database in memory the call does nothing.
     ///
     /// # Errors
-    /// [`Failure::Log`]. After a failed write or sync all later calls fail too. If the disk was full, the call may be
-    /// repeated.
+    /// [`Failure::Log`]. If the disk was full, the call may be repeated. After any other failed write or sync all later
+    /// calls fail, too.
     pub fn flush(&self) -> Result<(), Failure> {
         Ok(self.shared.log().map_or(Ok(()), |log| log.flush(&self.shared))?)
     }
 
-    /// Writes all rows of a snapshot to the disk, and removes the log up to the snapshot. Returns the number of rows.
-    /// Transactions continue during the call; each row that they replace keeps one more version until the call's end.
+    /// Writes all rows of a snapshot to the disk, and removes the log files that are no longer needed then. Returns the
+    /// number of rows. Transactions continue during the call; each row that they replace keeps one more version until
+    /// the call's end.
     ///
     /// # Errors
     /// [`Failure::Log`]: the previous checkpoint with its log, or the new one, is valid. [`Failure::Volatile`].

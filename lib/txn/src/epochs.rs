@@ -1,8 +1,9 @@
 //! Epochs and snapshots: which versions a snapshot sees, and which are kept for it.
 //!
 //! In schemes with one version per row, snapshots advance the clock, and commits only load it. So the clock's cache
-//! line changes only when a snapshot is opened. A snapshot takes the number `s` from the clock and adds one. A commit
-//! that loads `e` from the clock sets `begin = e` in its versions. The snapshot sees versions with `begin <= s`.
+//! line changes only when a snapshot is opened or the log ends an epoch. A snapshot takes the number `s` from the clock
+//! and adds one. A commit that loads `e` from the clock sets `begin = e` in its versions. The snapshot sees versions
+//! with `begin <= s`.
 //!
 //! # Why a snapshot is one moment, in the order of serialization
 //! A commit C latches all that it writes, passes a SeqCst fence, and loads the clock. Then it validates its reads,
@@ -23,15 +24,17 @@
 //! Multi-version schemes draw stamps from the clock instead of loading it, and each of their transactions reads as of
 //! one moment of the clock. The clock may be the processors' clocks. `archipelago_sync::clock` describes what such a
 //! clock guarantees, and the schemes describe where they wait. A snapshot increments `open` before it takes its moment.
-//! A thread that prunes (unlinks versions that no reader needs) gets its floor (a moment below which no later moment
-//! will be taken) before it loads `open`. So if the thread misses a snapshot, the snapshot's moment is not below the
-//! floor, and the versions that such moments see are kept.
+//! A thread that prunes (unlinks versions that no reader needs) first gets its floor, and then loads `open`. The floor
+//! is a moment below which no later moment will be taken. So if the thread misses a snapshot, the snapshot's moment is
+//! not below the floor, and the versions that such moments see are kept.
 //!
 //! # What is kept
-//! A replaced version is seen by each snapshot `s` for which `begin <= s < begin of the next version`. When a commit
-//! writes a record, versions that no snapshot sees are unlinked from the record's chain. So a row has at most one more
-//! version than there are snapshots, however long the snapshots stay open. If a snapshot needs a replaced version, the
-//! record is added to the snapshot's list. When the snapshot ends, the records of its list are pruned.
+//! A replaced version is seen by each snapshot `s` for which `begin <= s < begin of the next version`. In schemes with
+//! one version per row, a commit that writes a record unlinks the versions that no snapshot sees from the record's
+//! chain. So a row has at most one more version than there are snapshots, however long the snapshots stay open.
+//! (Multi-version schemes also keep versions for running transactions, and prune later: see `Work::prune`.) If a
+//! snapshot needs a replaced version, the record is added to the snapshot's list. When the snapshot ends, the records
+//! of its list are pruned.
 //!
 //! A writer that loaded `e` from the clock sees all open snapshots `s < e` in the table of snapshots. A thread that
 //! opens a snapshot holds the table's lock, counts the snapshot in `open`, and then adds to the clock. The writer takes
@@ -208,8 +211,8 @@ impl<S: Scheme> Epochs<S> {
     /// Begins a transaction and returns the moment that it reads: it sees all commits with stamps up to this moment.
     /// The caller is in an RCU section.
     ///
-    /// `needs` gets a floor from the clock, passes a SeqCst fence and loads the threads' cells. If it misses this
-    /// thread's store, its floor is not above the moment that this thread gets after the barrier. Before this thread
+    /// `needs` gets a floor from the clock, passes a SeqCst fence and loads the threads' cells. If `needs` misses this
+    /// thread's store, the floor is not above the moment that this thread gets after the barrier. Before this thread
     /// stores its moment, its cell has the moment of the thread's last transaction, which is a lower bound. So this
     /// call loads the clock, which every commit changes, only once.
     pub(crate) fn begin(&self) -> u64 {
@@ -269,8 +272,8 @@ impl<S: Scheme> Epochs<S> {
     }
 
     /// Moves the replaced versions that no snapshot and no running transaction sees from the chain of a latched record
-    /// into `dropped`. Returns whether a version was kept for running transactions; then the writer prunes again after
-    /// a grace period.
+    /// into `dropped`. Returns whether a version was kept for running transactions. If so, the chain has to be pruned
+    /// again later.
     pub(crate) fn prune(
         &self,
         latch: &Latch<'_, S>,

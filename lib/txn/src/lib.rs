@@ -91,19 +91,22 @@
 //! | [`NoWait`] | lock each row until the end | for no lock: they retry when the lock is free | many conflicts, short transactions |
 //! | [`WaitDie`] | as with `NoWait` | for locks of younger transactions; a lock of an older one makes them retry | rows that many write; long transactions beside short ones |
 //! | [`Hekaton`] | as of the transaction's begin; validated if it writes; wait for commits that are being installed | never: the second transaction that writes a row retries | long reads beside writers |
-//! | [`MvRlu`] | as with `Hekaton`, but never wait in a database in memory | as with `Hekaton` | as with `Hekaton` |
+//! | [`MvRlu`] | as with `Hekaton`, but wait only for a commit that writes to the log, or that readers have made draw its stamp anew several times | as with `Hekaton` | as with `Hekaton` |
 //!
 //! With optimistic schemes (all except `NoWait` and `WaitDie`), a long transaction may be retried forever if short ones
-//! write the rows that it reads. A [`Snapshot`] avoids this. With [`WaitDie`] a retried transaction keeps its age, so
-//! it gets its rows' locks in the end. With all schemes the commit validates gaps (absent keys and ranges). So a
-//! transaction may be retried as long as others insert into its gaps. With locking schemes, if a closure blocks, all
-//! transactions that need its rows wait or retry. If the closure waits for another transaction, it may wait forever.
+//! write the rows that it reads. (With `Hekaton` and `MvRlu` this holds only if the long transaction also writes.) A
+//! [`Snapshot`] avoids this. With [`WaitDie`] a retried transaction keeps its age, so it gets its rows' locks in the
+//! end. With all schemes the commit validates gaps (absent keys and ranges) if the transaction is serializable (with
+//! `Hekaton` and `MvRlu`, also only if it writes). So such a transaction may be retried as long as others insert into
+//! its gaps. With locking schemes, if a closure blocks, all transactions that need its rows wait or retry. If the
+//! closure waits for another transaction, it may wait forever.
 //!
 //! # Costs
 //! A look-up costs one look-up in the map, and an entry in the transaction's list of reads. A write costs a clone of
-//! the row and an allocation; an insert or a removal also costs a record for each index. With locking schemes every
-//! access to a row, also a read, writes the row's record twice. A commit latches (briefly locks) the written rows and
-//! validates the read ones in O(rows read and written), and scans the read ranges again.
+//! the row and an allocation; an insert or a removal also costs a record for each index. With locking schemes, a
+//! transaction writes the record of each row that it accesses twice, even if it only reads the row. A commit latches
+//! (briefly locks) the written rows and validates the read ones in O(rows read and written), and scans the read ranges
+//! again.
 //!
 //! Commits of different rows write no common cache line, with these exceptions. `TicToc` stamps indexes in which keys
 //! were absent. `WaitDie` numbers transactions. Commits that replace rows while snapshots are open share a lock.
@@ -115,7 +118,8 @@
 //! A replaced version is freed when all transactions have ended that were running when it was replaced. So one long
 //! transaction delays all reclamation. Each open snapshot keeps at most one version of each row (and index entry) that
 //! is replaced or removed while it is open. These versions are freed when the snapshot ends. [`Database::stats`] counts
-//! the memory that waits to be freed. [`Database::limited`] sets a limit on all this memory.
+//! the memory that waits to be freed. [`Database::limited`] sets a limit on the memory of rows and of all these
+//! versions.
 //!
 //! Rows' destructors run in any thread that uses the database. Their panics are reported by the panic hook, and not
 //! propagated. Destructors may use the database, since their thread is in no transaction and has no lock of a row.

@@ -2,7 +2,7 @@
 //!
 //! Each record and version is counted from its allocation until it is freed. So the count includes live ones, old ones
 //! that are kept for readers, and new ones that a transaction has not committed yet. Each thread keeps a sum of the
-//! bytes that it allocates (positive) and frees (negative), and adds the sum to the total in steps, so that threads
+//! bytes that it allocates (positive) and frees (negative). It adds the sum to the total in steps, so that threads
 //! rarely write a common cache line.
 
 use archipelago_platform::atomic::{AtomicIsize, AtomicUsize, Ordering};

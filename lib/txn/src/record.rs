@@ -34,8 +34,8 @@ const AGAIN: u32 = 1 << 31;
 const LATCHED: usize = 1;
 const DEAD: usize = 2;
 
-/// Set in the `serial` of a version that a transaction without a log record has written. The tables of such versions are
-/// not logged, so the versions need no serials.
+/// Set in the `serial` of a version that a transaction without a log record has written. The tables of such versions
+/// are not logged, so the versions need no serials.
 const UNLOGGED: u64 = 1 << 63;
 
 /// The header of all versions.
@@ -231,9 +231,9 @@ impl<S: Scheme> Record<S> {
         Head(self.head.load(Ordering::Acquire))
     }
 
-    /// Waits until the head is not latched or is dead, and returns it. The wait is short. A latch is held only during a
-    /// commit. The only users' code that runs while a latch is held is the encoding of keys. The holder waits only for
-    /// latches that follow its own in the latch order.
+    /// Waits until the head is not latched or is dead, and returns it. The wait is short. A latch is held only while a
+    /// commit, pruning or unlinking uses the record. The only users' code that runs while a latch is held is the
+    /// encoding of keys. The holder waits only for latches that follow its own in the latch order.
     pub(crate) fn settled(&self) -> Head<S> {
         let backoff = Backoff::new();
         loop {
@@ -251,7 +251,7 @@ impl<S: Scheme> Record<S> {
     }
 
     /// Gives the thread the sole right to write the record, until [`disown`](Self::disown). Returns `true` if the right
-    /// is new, and `false` if the thread had it already.
+    /// is new, and `false` if the thread had it already. Fails if another thread has it.
     pub(crate) fn own(&self, thread: u32) -> Result<bool, Conflict> {
         // Acquire: the thread sees all writes of the last owner, including its commit's stamp.
         match self.owner.compare_exchange(0, thread, Ordering::Acquire, Ordering::Relaxed) {

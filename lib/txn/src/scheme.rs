@@ -153,8 +153,8 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
         let _ = (version, stamp);
     }
 
-    /// Returns whether a transaction may commit with the stamp `stamp`. The transaction has found a key absent, and a
-    /// latched record with this origin has appeared for the key since then.
+    /// Returns whether a transaction may commit with the stamp `stamp`. The transaction has found a key absent. Since
+    /// then a record with this origin, which is not latched, has appeared for the key.
     #[doc(hidden)]
     fn admits(origin: &Version<Self>, stamp: u64) -> bool {
         let _ = (origin, stamp);
@@ -174,7 +174,8 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
     }
 }
 
-/// Returns whether all versions that were read are current, and no other transaction has latched their records.
+/// Fails if a version that was read is not current, if another transaction has latched the record of such a version, or
+/// if a row has appeared in a gap (`gaps_hold`).
 fn all_current<S: Scheme>(work: &Work<'_, S>, moment: Moment) -> Result<u64, Conflict> {
     let holds =
         work.reads().all(|(record, seen)| work.is_current(record, seen, moment.latched)) && work.gaps_hold(0, moment);

@@ -23,7 +23,8 @@ pub struct Shared<S: Scheme> {
     /// `drop` frees it.
     home: *mut Home<S>,
     arrivals: AtomicU64,
-    /// Whether a transaction that has been retried often has the *turn*: at most one such transaction runs at a time.
+    /// Whether a transaction has the *turn*. Transactions that have been retried often wait for it before they run, but
+    /// only for a bounded time.
     turn: AtomicBool,
     /// For each thread slot, whether the thread is in a transaction.
     inside: PerThread<AtomicBool>,
@@ -156,7 +157,7 @@ impl<S: Scheme> Shared<S> {
             return;
         }
         let mut dropped = Vec::new();
-        // Versions at or above the horizon, which running transactions may need, are freed later.
+        // Versions that readers at or above the horizon see are freed later: running transactions may need them.
         let needs = Needs::above(self.epochs().horizon());
         for kept in kept {
             // SAFETY: a version of the record was kept for the snapshot, so it was linked when the guard began. Indexes

@@ -10,9 +10,9 @@ use crate::table::{Index, Row, Table};
 
 /// All tables as they were at one moment: see [`Database::snapshot`](crate::Database::snapshot).
 ///
-/// A snapshot never fails, never makes a transaction wait or retry, and waits only for commits that are being
-/// installed. References that it returns are valid as long as it is open. A snapshot may be sent to other threads, and
-/// used by several threads at once.
+/// A snapshot never fails, never makes a transaction wait or retry, and waits only for short latches: of commits that
+/// are being installed, and of threads that unlink old versions or records. References that it returns are valid as
+/// long as it is open. A snapshot may be sent to other threads, and used by several threads at once.
 ///
 /// # Panics
 /// All methods: if the table belongs to another database, or does not have the index.
@@ -61,7 +61,7 @@ impl<'d, S: Scheme> Snapshot<'d, S> {
         sight::get_many(&mut View { moment: self.moment, epochs: self.shared.epochs() }, &core.rows, keys).expect(CALM)
     }
 
-    /// Returns the first row with this key of the index `I`, which is the only one if the index is unique.
+    /// Returns a row with this key of the index `I`. If several rows have the key, it is unspecified which one.
     pub fn get_by<I: Index>(&self, table: &Table<I::Row, S>, key: &I::Key) -> Option<&I::Row> {
         self.range_by::<I>(table, key.clone()..=key.clone()).next()
     }
@@ -102,7 +102,7 @@ impl<S: Scheme> Drop for Snapshot<'_, S> {
     }
 }
 
-/// An iterator over the rows of a snapshot. Between its steps it delays no reclamation.
+/// An iterator over the rows of a snapshot. Between its steps it is in no RCU section, so it delays no grace period.
 pub struct SnapshotRows<'s, R, S: Scheme> {
     shared: &'s Shared<S>,
     moment: u64,

@@ -11,16 +11,16 @@
 //! origin that no other transaction has latched. If two transactions insert into each other's gaps, each latches,
 //! passes a SeqCst fence and looks its gaps up again. So at least one of them finds the other's latch.
 //!
-//! A row that was inserted and removed between the first look-up and the commit must be noticed, too. So a removed
-//! record stays linked until a grace period after the removal's commit is over (the removal holds the record). So each
-//! transaction that began before the removal's commit finds the record, with a version that is not an origin. A record
-//! with an origin has never been committed to, and may be unlinked at once.
+//! A row that was inserted and removed between the first look-up and the commit must be noticed, too. For this purpose
+//! a removal holds its record: the record stays linked until a grace period after the removal's commit is over. So each
+//! transaction that began before this commit finds the record, with a version that is not an origin. A record with an
+//! origin has never been committed to, and may be unlinked at once.
 //!
 //! # Unlinking
 //! A record is unlinked under its latch. The conditions are:
 //! - its head says that the key is absent;
-//! - no version is kept for snapshots;
-//! - no removal in its grace period has a hold on the record;
+//! - no older version is kept for snapshots or running transactions;
+//! - no removal (in multi-version schemes: no commit) whose grace period is not over has a hold on the record;
 //! - no transaction that is to write the record has a hold on it, and none has its lock. (Otherwise this transaction
 //!   could no longer find its own write.)
 //!
@@ -30,7 +30,8 @@
 //! A transaction that takes a lock or a hold then passes a SeqCst fence and loads the head. A thread that unlinks the
 //! record latches it, passes a SeqCst fence, and loads lock and holds. So at least one of the two notices the other.
 //! Unlinking is tried at three times: by each transaction at its end, for all records that it locked or held; by each
-//! removal at the end of its grace period; and by each snapshot at its end, for the records in its list.
+//! removal (in multi-version schemes by each commit) at the end of its grace period; and by each snapshot at its end,
+//! for the records in its list.
 
 use core::ops::{Bound, ControlFlow};
 use core::ptr;
@@ -78,9 +79,9 @@ pub trait Tree<S: Scheme>: Send + Sync {
     /// The record belongs to this index and is alive: it was found inside `guard`.
     unsafe fn unlink(&self, record: &Record<S>, guard: &Guard<'_>);
 
-    /// Schedules [`unlink`](Self::unlink) for the end of a grace period. In multi-version schemes it then also frees
-    /// replaced versions. The caller has committed a version, and took a hold on the record for this purpose under its
-    /// latch.
+    /// Schedules [`unlink`](Self::unlink) for the end of a grace period. In multi-version schemes the scheduled call
+    /// first prunes the record's chain. The caller has committed a version. Under the record's latch, it took a hold on
+    /// the record for this call.
     ///
     /// # Safety
     /// As for `unlink`. The index is not moved or freed until the domain has been dropped.
@@ -312,7 +313,7 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Tree<S> for Typed<M, K, P, S> {
         S::before_unlink(version, &self.gap);
         if self.logs {
             // Relaxed: this store precedes the link of the key's next record, and readers of that record load the word
-            // after they found the link.
+            // after they have found the link.
             self.gone.serial.fetch_max(version.serial.load(Ordering::Relaxed), Ordering::Relaxed);
             self.gone.epoch.fetch_max(version.needs(), Ordering::Relaxed);
         }
@@ -366,11 +367,11 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
     /// Ends the grace period of a commit: releases the commit's hold, and unlinks the record if possible. In
     /// multi-version schemes the method first prunes the record's chain.
     ///
-    /// A thread that begins a transaction may have announced no later moment than that of its previous one, however
-    /// long ago this was ([`Epochs::begin`]). Then versions are kept that no transaction reads, and there may be no
-    /// later commit that prunes them. So the callback is repeated a grace period later. A record has one repeated
-    /// callback at a time: otherwise the callbacks of a row that is written all the time would all be repeated, since
-    /// some transaction always needs its last versions.
+    /// While a thread begins a transaction, it announces the moment of its previous transaction, which may be long ago
+    /// ([`Epochs::begin`]). Then versions are kept that no transaction reads, and there may be no later commit that
+    /// prunes them. So the callback is repeated a grace period later. A record has one repeated callback at a time:
+    /// otherwise the callbacks of a row that is written all the time would all be repeated, since some transaction
+    /// always needs its last versions.
     fn due<const AGAIN: bool>(&self, record: &Record<S>) {
         // SAFETY: the index is alive, and so is the home while its domain reclaims. The drop borrows only the domain
         // exclusively.
@@ -398,9 +399,9 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
     /// Prunes the record's chain, a grace period after a version was replaced. Returns whether a version was kept for
     /// transactions.
     ///
-    /// Pruned versions are freed after another grace period. No transaction reads them any more, but callbacks such as
-    /// this one, which read heads and have no moment, may. A reader may also be between reading another version and
-    /// loading the word of its set (`mvrlu.rs`).
+    /// Pruned versions are freed after another grace period. No transaction reads them any more. But a callback such as
+    /// this one has no moment, and may still use a version that it has loaded as a head. And a reader may have read
+    /// another version of the same set, and be about to load the set's word (`mvrlu.rs`).
     fn cut(&self, record: &Record<S>, home: &Home<S>, guard: &Guard<'_>) -> bool {
         let Some(latch) = record.latch() else { return false };
         let epochs = &home.epochs;

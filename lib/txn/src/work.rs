@@ -3,13 +3,15 @@
 //! # A commit
 //! 1. Latch the records that are written, in the order of addresses. A latch is a short lock in the record's head. A
 //!    thread that waits for a latch holds only latches of smaller addresses, so there is no deadlock.
-//! 2. SeqCst fence; load the clock; SeqCst fence. The scheme validates the reads, and gaps are looked up again.
+//! 2. SeqCst fence; load the clock; SeqCst fence. The scheme validates the reads, and gaps are looked up again. Then
+//!    the log, if there is one, gets the transaction's record.
 //! 3. Install all versions, unlatching record by record. No users' code runs from the first installation to the last.
 //! 4. Afterwards, with no latch held: release locks and holds, unlink records of absent keys, and retire replaced
 //!    versions. Unlinking and retiring run destructors of rows, so they come after all that another transaction may
 //!    wait for has been released.
 //!
-//! Before step 3 no version is published, so a failed commit only frees them.
+//! Before step 3 no version is published, so a failed commit only frees its versions. MV-RLU differs: it links versions
+//! before it validates (`scheme/mvrlu.rs`).
 
 use core::cell::Cell;
 use core::panic::AssertUnwindSafe;
@@ -69,26 +71,28 @@ pub struct Work<'t, S: Scheme> {
     /// not free them.
     handed_over: bool,
     locks: FxHashMap<*const Record<S>, (Mode, RecordRef<S>)>,
-    /// The record because of which this transaction has to be retried, since another transaction had locked or owned
-    /// the record when this one requested it; and the requested mode.
+    /// The record because of which this transaction has to be retried, and the mode in which the transaction uses it.
+    /// Before the retry, the thread waits for a bounded time until the record is available in this mode.
     missed: Cell<Option<(*const Record<S>, Mode)>>,
     /// Records that the transaction's holds keep in their indexes. A record may occur several times.
     held: Vec<RecordRef<S>>,
-    /// Pending (uncommitted) versions that later writes of this transaction replaced, each with the number of its
-    /// write. Savepoints restore them.
+    /// Pending (uncommitted) versions that later writes of this transaction replaced, each with its position in
+    /// `writes`. Savepoints restore them.
     undo: Vec<(usize, *mut Version<S>)>,
     /// Pending versions that are no longer needed, but to which the closure may have references.
     retained: Vec<*mut Version<S>>,
     doomed: bool,
     /// Whether a step has met the limit on memory.
     full: bool,
-    /// Whether the commit has to validate the reads.
+    /// Whether the transaction is serializable. If so, its commit validates the reads (in multi-version schemes only if
+    /// the transaction writes).
     validates: bool,
     /// A record whose version the transaction has read and another transaction has replaced since. The transaction may
     /// still end, but must not write.
     stale: Option<*const Record<S>>,
-    /// The latest epoch on which reads depend: in multi-version schemes all reads; in the others only reads of records
-    /// to which nothing was committed yet, since the epochs of other reads are in the versions that `reads` notes.
+    /// The latest epoch on which reads depend. In multi-version schemes it covers all reads. In the other schemes it
+    /// covers only reads of records to which nothing was committed yet: the epochs of other reads are in the versions
+    /// that `reads` notes.
     newest: u64,
     /// Records that only this transaction may write, in multi-version schemes.
     owned: Vec<*const Record<S>>,
@@ -138,7 +142,7 @@ impl<'t, S: Scheme> Work<'t, S> {
         self.shared
     }
 
-    /// Returns whether the commit has to validate reads.
+    /// Returns whether the transaction has noted reads or gaps, which the commit has to validate.
     pub(crate) fn validates(&self) -> bool {
         !(self.reads.is_empty() && self.gaps.is_empty())
     }
@@ -248,8 +252,8 @@ impl<'t, S: Scheme> Work<'t, S> {
     fn note_read(&mut self, place: RecordRef<S>, mode: Mode, (seen, is_newest): (*mut Version<S>, bool), moment: u64) {
         // SAFETY: seen inside of the guard.
         let committed = unsafe { seen.as_ref() }.filter(|seen| !seen.is_origin());
-        // A stamp that is not yet in its version is at most the transaction's moment, and so is the stamp of a removal
-        // that the transaction sees.
+        // The transaction sees only stamps up to its moment. So the moment is an upper bound if the stamp is not in the
+        // version yet (`mvrlu.rs`), and for the stamp of a removal.
         let needs = committed.map_or_else(|| gone(place), Version::needs).min(moment);
         self.newest = self.newest.max(needs);
         if self.validates && is_newest && mode == Mode::Share {
@@ -260,8 +264,8 @@ impl<'t, S: Scheme> Work<'t, S> {
         }
     }
 
-    /// Makes sure that no other transaction writes the record before this one ends. The first transaction that is to
-    /// write it wins.
+    /// In multi-version schemes, makes sure that no other transaction writes the record before this one ends. Fails if
+    /// another transaction owns the record.
     fn own(&mut self, place: RecordRef<S>, mode: Mode) -> Result<(), Conflict> {
         if !S::VERSIONS || mode == Mode::Share {
             return Ok(());
@@ -384,11 +388,11 @@ impl<'t, S: Scheme> Work<'t, S> {
             let head = if S::LINKS { record.settled() } else { record.head() };
             // SAFETY: a head's version inside of the guard.
             let version = unsafe { &*head.version() };
-            // A record that this transaction writes must have an origin, too: another transaction may have committed to
-            // it after this one found the key absent.
+            // The head must be an origin even if this transaction writes the record: another transaction may have
+            // committed to the record after this one found the key absent.
             let may = || (latched && self.owns(record)) || (!head.is_latched() && S::admits(version, stamp));
-            // For a record that this commit has linked, the check was made when the transaction became the record's
-            // owner.
+            // If this commit has linked a version at the record, the check was made when the transaction became the
+            // record's owner.
             let linked = || S::LINKS && latched && self.owns(record);
             let under = || S::under(version, moment, self.shared.epochs()).is_some_and(Version::is_origin);
             let is = head.is_dead() || (version.is_origin() && may()) || linked() || under();
@@ -443,7 +447,8 @@ impl<'t, S: Scheme> Work<'t, S> {
             return if self.is_sound() { Ok(self.newest_read()) } else { Err(Error::Conflict) };
         }
         if let Some(record) = self.stale {
-            // The transaction that linked the replacing version may still run. The retry waits for its end.
+            // The transaction that linked the replacing version may still run. The retry waits, for a bounded time, for
+            // that transaction's end.
             // SAFETY: alive inside of the guard.
             self.note_missed(unsafe { &*record });
             return Err(Error::Conflict);
@@ -566,8 +571,8 @@ impl<'t, S: Scheme> Work<'t, S> {
 
     /// Prunes a chain to which a version was added.
     ///
-    /// In multi-version schemes pruning runs after a grace period. A long transaction delays grace periods, so chains
-    /// that have become long are pruned at once, of versions that no running transaction needs.
+    /// In multi-version schemes pruning runs after a grace period. A long transaction delays grace periods. So if a
+    /// chain has become long, versions that no running transaction needs are pruned from it at once.
     pub(crate) fn prune(&self, latch: &Latch<'_, S>, place: RecordRef<S>, done: &mut Done<S>) {
         let epochs = self.shared.epochs();
         if !S::VERSIONS {
@@ -620,8 +625,8 @@ fn is_long<S: Scheme>(latch: &Latch<'_, S>) -> bool {
 /// A record that is written, its new version, and its latch.
 type Written<'r, S> = (RecordRef<S>, *mut Version<S>, Latch<'r, S>);
 
-/// The written records, latched, their replaced versions frozen. Dropping the value unlatches the records and thaws the
-/// versions.
+/// The written records, latched, their replaced versions frozen. Dropping the value thaws the versions and unlatches
+/// the records.
 struct Latched<'r, S: Scheme>(Vec<Written<'r, S>>);
 
 impl<'r, S: Scheme> Latched<'r, S> {

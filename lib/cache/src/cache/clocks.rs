@@ -51,7 +51,7 @@ fn what_was_inserted_after_a_jump_lives_as_long_as_before() {
     assert_eq!(cache.sync(), 5);
 }
 
-/// The clock begins anew, so an entry lives for the time by which the clock was set back in addition, and no longer.
+/// An entry that was inserted before the clock was set back lives longer by this difference, but not longer than that.
 #[test]
 fn a_clock_that_was_set_back_lengthens_lives_by_as_much() {
     let mut cache: Cache<u8, u8> = Cache::builder().time_to_live(HOUR).entries(100);

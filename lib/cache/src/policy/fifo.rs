@@ -9,9 +9,9 @@ use crate::entry::Resident;
 /// blank slots and more blank slots than entries, or by `pop`, see [`SPARE`].
 const BLANK_AT_LEAST: usize = 32;
 
-/// `pop` compacts the queue, too, if the queue has memory for more than this many slots for each entry. The memory
-/// doubles when all slots are in use, and about half of these may be blank. So the memory exceeds this bound only after
-/// entries have left.
+/// `pop` compacts the queue, too, if the queue has memory for more than this many slots for each entry (for each of
+/// [`BLANK_AT_LEAST`] entries, if it has fewer). The memory doubles when all slots are in use, and about half of these
+/// may be blank. So the memory exceeds this bound only after entries have left.
 const SPARE: usize = 4;
 
 /// An entry's header is prefetched when the entry is this many slots away from the oldest end. The headers of the

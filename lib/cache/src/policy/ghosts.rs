@@ -35,8 +35,9 @@ impl Set {
     }
 }
 
-/// The hashes of keys that were evicted recently. The structure remembers about the requested number of hashes: a full set of [`WAYS`] drops its
-/// oldest hash for a new one. Two keys with the same print are confused, about once in 2^32 / `WAYS` look-ups.
+/// The hashes of keys that were evicted recently. The structure remembers about the requested number of hashes: a full
+/// set of [`WAYS`] drops its oldest hash for a new one. Two keys with the same print are confused, about once in 2^32 /
+/// `WAYS` look-ups.
 #[derive(Default)]
 pub(crate) struct Ghosts {
     sets: Box<[Set]>,
@@ -105,7 +106,8 @@ impl Ghosts {
     }
 
     /// Fits the number of sets to `most` ghosts, so that the load is at most three quarters. A change of the number
-    /// drops all ghosts; it happens when the cache has grown by a quarter, or shrunk by half.
+    /// drops all ghosts. The number changes when the cache has grown by a quarter, or shrunk by more than three
+    /// eighths, since the last change.
     fn fit(&mut self, most: usize) {
         let wanted = most / (WAYS * 3 / 4) + 1;
         if wanted > self.sets.len() || wanted < self.sets.len() / 2 {

@@ -10,8 +10,9 @@ const MOST_HITS: u32 = 7;
 /// The number of hits with which an entry moves from the small queue to the main one.
 const PROMOTED: u32 = 2;
 
-/// The small queue's initial share of the cache's weight is 1/NEW. The paper uses 1/10. With 1/32, the hit ratio on Zipf-distributed keys is 0.2 to
-/// 0.4 percentage points higher (θ 0.7 to 1.2, caches of 1 % and 10 % of the keys). 1/100 adds at most another 0.2 points.
+/// The small queue's initial share of the cache's weight is 1/NEW. The paper uses 1/10. With 1/32, the hit ratio on
+/// Zipf-distributed keys is 0.2 to 0.4 percentage points higher (θ 0.7 to 1.2, caches of 1 % and 10 % of the keys).
+/// 1/100 adds at most another 0.2 points.
 const NEW: usize = 32;
 
 /// The unit of shares of the cache: a share of `WHOLE` is the whole cache.
@@ -26,12 +27,13 @@ const MOST_PART: u32 = WHOLE / 2;
 /// Zipf-distributed keys.
 const NEAR: usize = 32;
 
-/// The number of ghosts per cached entry. With three, the hit ratio is 0.3 to 0.5 points higher when scans run beside other requests, and 0.3 points
-/// lower on Zipf-distributed keys (θ 0.7, a cache of 1 % of the keys).
+/// The number of ghosts per cached entry. With three, the hit ratio is 0.3 to 0.5 points higher when scans run beside
+/// other requests, and 0.3 points lower on Zipf-distributed keys (θ 0.7, a cache of 1 % of the keys).
 const GHOSTS: usize = 2;
-/// A key that the small queue has evicted is admitted to the main queue if it was absent for less than this fraction of the time that an entry
-/// without hits stays in the main queue. With 1/2, the hit ratio is the same on scans and loops, and 0.1 points lower on published traces. With 1, it
-/// is 0.7 points lower on Zipf-distributed keys (θ 0.7).
+/// A key that the small queue has evicted, and that is inserted again, enters the main queue if its absence was shorter
+/// than this fraction of a passage. (A passage is the time that an entry without hits stays in the main queue.) With
+/// 1/2, the hit ratio is the same on scans and loops, and 0.1 points lower on published traces. With 1, it is 0.7
+/// points lower on Zipf-distributed keys (θ 0.7).
 const RETURNING: (u128, u128) = (5, 8);
 
 /// A shard that has admitted this many entries without an eviction is filling up.
@@ -42,19 +44,21 @@ const MAIN: u32 = 1;
 
 /// Three queues (Yang et al., *FIFO queues are all you need for cache eviction*, SOSP'23), the default.
 ///
-/// A new entry enters a small queue, whose initial share of the cache is 1/32. At the queue's end an entry that was hit at least twice moves into the
-/// main queue, and any other entry is evicted. The hash of an evicted entry (its *ghost*) is remembered until the same queue has evicted about twice
-/// as many entries as the cache has. At the end of the main queue an entry with counted hits is inserted again, and its count decreases by one. So
-/// keys that are requested only once pass through a 1/32 share of the cache and evict nothing else. While the cache fills up and the small queue has
-/// its share, new entries enter the main queue directly. So if the requests repeat a sequence that is longer than the cache (a *loop*), a part of the
-/// sequence stays cached.
+/// A new entry enters a small queue, whose initial share of the cache is 1/32. At the queue's end an entry that was hit
+/// at least twice moves into the main queue, and any other entry is evicted. The hash of an evicted entry (its *ghost*)
+/// is remembered until the same queue has evicted about twice as many entries as the cache has. At the end of the main
+/// queue an entry with counted hits is inserted again, and its count decreases by one. So keys that are requested only
+/// once pass through the small queue alone, and hardly displace entries of the main queue. While the cache fills up and
+/// the small queue has its share, new entries enter the main queue directly. So if the requests repeat a sequence that
+/// is longer than the cache (a *loop*), a part of the sequence stays cached.
 ///
-/// If a key that the small queue has evicted is inserted again, it enters the main queue, unless it was absent for more than five eighths of the time
-/// that an entry without hits needs to pass through the main queue. Both times are counted in evictions from the small queue. Each key that enters
-/// the main queue pushes the queue's entries on. So fewer evictions from the small queue fit into one passage, and the limit becomes shorter. During
-/// a scan (many keys that are requested once), evictions from the small queue continue and few keys enter the main queue. So the limit becomes
-/// longer, and popular keys that were evicted before the scan still enter the main queue. (In the paper there are as many ghosts as the main queue
-/// has entries.)
+/// If a key that the small queue has evicted is inserted again, it may enter the main queue directly. For this, its
+/// absence must have been shorter than five eighths of the time that an entry without hits needs to pass through the
+/// main queue. Both times are counted in evictions from the small queue. Each key that enters the main queue pushes the
+/// queue's entries on. So fewer evictions from the small queue fit into one passage, and the limit becomes shorter.
+/// During a scan (many keys that are requested once), evictions from the small queue continue and few keys enter the
+/// main queue. So the limit becomes longer, and popular keys that were evicted before the scan still enter the main
+/// queue. (In the paper there are as many ghosts as the main queue has entries.)
 ///
 /// The requests set the size of the small queue. If a key is inserted again soon after a queue has evicted it, a
 /// slightly longer queue would have kept the key. Then this queue grows by an entry, and the other one shrinks by an
@@ -205,9 +209,10 @@ impl S3Fifo {
         }
     }
 
-    /// Returns whether the small queue evicted the key, and the key's absence was shorter than [`RETURNING`] of an entry's passage through the main
-    /// queue. Both times are counted in evictions from the small queue. The absence includes the key's passage through the small queue. A passage
-    /// through the main queue takes as many insertions as the queue has entries.
+    /// Returns whether the small queue evicted the key, and the key's absence was shorter than [`RETURNING`] of an
+    /// entry's passage through the main queue. Both times are counted in evictions from the small queue. The absence
+    /// includes the key's passage through the small queue. A passage through the main queue takes as many insertions as
+    /// the queue has entries.
     fn returns(&self, ghost: Ghost) -> bool {
         let absent = (ghost.age + self.small.len()) as u128;
         let (most, whole) = RETURNING;

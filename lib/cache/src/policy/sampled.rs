@@ -9,7 +9,7 @@ const SAMPLE: usize = 5;
 /// Evicts the least recently used of five random entries of a shard. This approximates the order of Kyoto Cabinet's
 /// cache, which the papers on MV-RLU and RCX measured, without its lists.
 ///
-/// Time is counted in the shard's admissions, so a hit writes only if the shard has admitted an entry since this
+/// Time is counted in the shard's insertions. So a hit writes only if an entry was inserted into the shard since this
 /// entry's last hit.
 pub struct SampledLru {
     entries: Vec<Resident<'static>>,

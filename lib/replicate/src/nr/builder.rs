@@ -180,8 +180,8 @@ impl<T: Replicable> Builder<T> {
 
     /// Starts a thread per replica that combines and replays (paper §3.2). This suits structures that many threads per
     /// node use. Each of these threads occupies a CPU while there are changes. After about a millisecond without
-    /// changes it sleeps, until a handle of its replica posts an operation, or the replica lags behind by an eighth of
-    /// the log.
+    /// changes the thread sleeps, until a handle of its replica posts an operation, or the replica lags behind by an
+    /// eighth of the log.
     ///
     /// ```
     /// use archipelago::replicate::{Closures, Replicated};

@@ -13,8 +13,9 @@
 //! later, just before the operations are answered, a reader could see an operation here that a later reader on another
 //! replica misses.)
 //!
-//! A combiner never waits while it holds the replica's lock, and never waits for another replica's locks or readers. It
-//! helps only replicas that it finds free. So a replica whose readers stay inside falls behind, and the log grows.
+//! A combiner never waits while it holds the replica's lock, and never waits for another replica's locks. It helps only
+//! replicas that it finds free. So a replica whose readers stay inside falls behind, and the log grows. Only when the
+//! log has its largest size and is full does a combiner wait for such a replica.
 
 use core::iter;
 use core::mem;
@@ -54,8 +55,7 @@ const HELP_PART: u64 = 8;
 /// The least number of entries that a helper may replay into one replica before it returns to its own work: some tens
 /// of microseconds.
 const HELP: usize = 32;
-/// The number of times that a thread that finds the log full helps and waits without success before it lets the log
-/// grow.
+/// A thread that finds the log full helps and waits this many times without success, before it lets the log grow.
 const PATIENCE: u32 = 64;
 /// How often a combiner may find that entries became free, but too few for its batch, before it appends alone.
 const OVERTAKEN: u32 = 64;
@@ -65,9 +65,9 @@ const NAP: Duration = Duration::from_micros(100);
 /// How to treat readers that are inside a replica that is to be changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Readers {
-    /// Wait until they have left: for the replica's own combiner, and for readers that need the replica fresh.
+    /// Wait until they have left. Chosen by the replica's own combiner, and by readers that need a fresh replica.
     WaitFor,
-    /// Skip the replica if readers stay inside: for helpers.
+    /// Skip the replica if readers stay inside. Chosen by helpers.
     PassBy,
 }
 
@@ -190,8 +190,8 @@ impl<T: Replicable> Shared<T> {
         outcome
     }
 
-    /// Keeps the log from filling up: recycles it, and helps replicas that lag behind. It does a little at a time, so
-    /// no thread ever has to replay a whole log at once. The calling thread has finished its own operations and holds
+    /// Keeps the log from filling up: recycles it, and helps replicas that lag behind. Each call does a little, so that
+    /// a thread rarely has to replay a whole log at once. The calling thread has finished its own operations and holds
     /// no turn.
     fn make_room(&self, at: usize, carried_out: usize) {
         if self.is_alone() || !self.log.lag_exceeds(RECYCLE_PART) {
@@ -320,8 +320,8 @@ impl<T: Replicable> Shared<T> {
         combiner.reply(&replica.board);
     }
 
-    /// Takes the posted requests. If they are fewer than `min_batch` (and fewer than the handles), waits a little for
-    /// more, and replays in the meantime.
+    /// Takes the posted requests. If these and the `own` operations are fewer than `min_batch` (and fewer than the
+    /// handles), waits a little for more, and replays in the meantime.
     fn collect(&self, at: usize, combiner: &mut Combiner<T>, own: usize) {
         let replica = &self.replicas[at];
         replica.board.collect(&mut combiner.batch);
@@ -394,7 +394,7 @@ impl<T: Replicable> Shared<T> {
         self.log.lag_exceeds(HELP_PART) && self.log.local_tail(at) < self.visible_tail()
     }
 
-    /// Wakes dedicated combiners that rest while their replicas lag behind.
+    /// Wakes all dedicated combiners that rest, since their replicas may lag behind.
     fn call_combiners(&self) {
         if self.dedicated {
             self.replicas.iter().for_each(|replica| replica.rest.wake());

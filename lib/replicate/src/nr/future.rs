@@ -1,5 +1,6 @@
 //! Operations as futures, with real wakers. A task that must wait stores its waker in a slot. The task is woken by the
-//! combiner that answers its request, or by a combiner that leaves without having seen the request.
+//! combiner that answers its request, or by a combiner that leaves without having seen the request. If all slots are in
+//! use, the task wakes itself, so that it is polled again soon.
 
 use core::future::Future;
 use core::pin::Pin;

@@ -51,7 +51,8 @@ pub struct Stats {
 pub(super) struct Count(AtomicU64);
 
 impl Count {
-    /// Adds to the counter. The caller is the only writer, because it holds the combiner's lock.
+    /// Adds to the counter. The caller is the only writer: it holds the combiner's lock, or is the dedicated combiner,
+    /// which counts its naps.
     #[inline]
     pub(super) fn add(&self, more: u64) {
         self.0.store(self.get() + more, Ordering::Relaxed);

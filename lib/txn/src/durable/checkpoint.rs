@@ -47,7 +47,7 @@ pub(crate) struct Latest {
     parts: Vec<u32>,
 }
 
-/// The checkpoints of a database. Its lock is held while one is made.
+/// The checkpoints of a database. A thread that makes a checkpoint holds the lock of this value.
 pub(crate) struct Checkpoints<S: Scheme> {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) directory: PathBuf,

@@ -2,19 +2,19 @@
 //!
 //! # Why a recovered database is one that existed
 //! 1. *A transaction is whole.* Its entries are one record of the journal, which has a checksum.
-//! 2. *An epoch is whole.* A commit loads its epoch from the clock while all its records are latched, and appends its
-//!    log record with this epoch. Epoch `e` is closed in the journal after [`Shared::seal`] has moved the clock beyond
-//!    `e` and has waited for all commits that may have loaded `e` or less. The journal consists of log files (*lanes*).
-//!    An epoch is durable when, in every lane, the entries that close this epoch and all earlier ones (*marks*) are
-//!    durable.
+//! 2. *An epoch is whole.* A commit loads its epoch from the clock while all its records are latched (MV-RLU: while it
+//!    owns them), and appends its log record with this epoch. Epoch `e` is closed in the journal after [`Shared::seal`]
+//!    has moved the clock beyond `e` and has waited for all commits that may have loaded `e` or less. The journal
+//!    consists of log files (*lanes*). An epoch is durable when, in every lane, the entries that close this epoch and
+//!    all earlier ones (*marks*) are durable.
 //! 3. *Epochs respect the order of serialization.* If C1 comes before C2 (C2 has read or overwritten a version that C1
 //!    wrote, or overwritten a version that C1 read), then `e1 <= e2`: claim 3 of `epochs.rs`. A recovery restores all
 //!    commits up to an epoch, so with each transaction it restores all transactions that precede it. A transaction is
 //!    never restored without the transactions whose writes it has read.
 //! 4. *Within an epoch and key*, entries are ordered by serials (`codec.rs`), whichever lane they are in. Between
 //!    epochs the entry of the later epoch wins, by 3.
-//! 5. *Failure.* The record is appended before anything is installed. If the journal refuses the record, the
-//!    transaction is rolled back; no later step can fail.
+//! 5. *Failure.* The record is appended before any version of the commit is visible. If the journal refuses the record,
+//!    the transaction is rolled back; no later step can fail.
 //!
 //! # Groups
 //! Threads that wait for an epoch take turns. The thread that has the turn seals the epoch, closes it and waits for the

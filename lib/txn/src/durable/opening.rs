@@ -26,9 +26,9 @@ pub enum Acknowledge {
     /// writes only to tables in memory, waits until the transactions whose writes it has read are durable. This is the
     /// default.
     ///
-    /// A transaction whose closure fails, and a [`Snapshot`](crate::Snapshot), do not wait: what they have seen may be lost in a crash.
-    /// For example, if an insertion was answered with [`Error::NotDurable`](crate::Error::NotDurable), and its
-    /// repetition with [`Error::Duplicate`](crate::Error::Duplicate), the row is not necessarily durable.
+    /// A transaction whose closure fails, and a [`Snapshot`](crate::Snapshot), do not wait: what they have seen may be
+    /// lost in a crash. For example, if an insertion was answered with [`Error::NotDurable`](crate::Error::NotDurable),
+    /// and its repetition with [`Error::Duplicate`](crate::Error::Duplicate), the row is not necessarily durable.
     Durable,
     /// When it is committed in memory. A crash may lose the last transactions in the order of serialization.
     /// [`Database::flush`] waits until all commits are durable.
@@ -183,8 +183,8 @@ impl<S: Scheme> Opening<S> {
         self.begin((journal, lock), recovery.next_epoch, recovered, (latest, catalogue))
     }
 
-    /// Locks the directory. The journal has a lock of its own, but takes it only when it is opened, and this opening
-    /// reads files before.
+    /// Locks the directory. The journal has a lock of its own, but takes it only when it is opened. `start` reads files
+    /// before that.
     fn lock(&self) -> Result<Box<dyn DiskLock>, Failure> {
         let path = self.directory.join("opening");
         self.disk.lock(&path).map_err(|cause| {

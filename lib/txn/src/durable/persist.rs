@@ -2,9 +2,9 @@
 
 use serde::{Serialize, de::DeserializeOwned};
 
-/// A row or key that can be written to a disk and read back. Types that implement serde's `Serialize` and `Deserialize`
-/// implement it, in [postcard](https://postcard.jamesmunns.com/wire-format)'s format. This format has no field names,
-/// so adding or removing a field changes it.
+/// A row or key that can be written to a disk and read back. Types that implement serde's `Serialize` and
+/// `DeserializeOwned` implement this trait, in [postcard](https://postcard.jamesmunns.com/wire-format)'s format. This
+/// format has no field names, so adding or removing a field changes it.
 ///
 /// ```
 /// use archipelago_txn::Persist;
@@ -22,8 +22,8 @@ use serde::{Serialize, de::DeserializeOwned};
 /// }
 /// ```
 pub trait Persist: Sized {
-    /// Appends bytes from which [`load`](Self::load) makes an equal value. If the method changes bytes that were in
-    /// `to` before, the commit panics and the transaction is rolled back.
+    /// Appends bytes from which [`load`](Self::load) makes an equal value. The method must not change bytes that were
+    /// in `to` before. If it changes one of the last 16 of them, the commit panics and the transaction is rolled back.
     fn save(&self, to: &mut Vec<u8>);
 
     /// Returns the value, or `None` if the bytes encode no value of this type (because another type has written them).

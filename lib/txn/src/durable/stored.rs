@@ -20,15 +20,15 @@ pub(crate) trait Stored<S: Scheme>: Send + Sync {
     /// Sets the number under which the table is logged.
     fn number(&self, table: u32);
 
-    /// Restores a row that was written, or its removal, by a commit with this epoch and serial. Several threads may
-    /// call it, in any order. Returns whether the bytes could be read.
+    /// Restores a row, or its removal, which a commit with this epoch and serial wrote. Several threads may call the
+    /// method, in any order. Returns whether the bytes could be read.
     fn apply(&self, home: &Home<S>, stamp: (u64, u64), removed: bool, body: &[u8]) -> bool;
 
     /// Unlinks removed rows, and fills the secondary indexes. Returns the number of rows, or the name of a unique index
     /// in which two rows have the same key.
     fn finish(&self, home: &Home<S>) -> Result<u64, &'static str>;
 
-    /// Calls `each` with the bytes of all rows of a snapshot.
+    /// Calls `each` with the bytes of each row of a snapshot. Returns the number of rows.
     fn save(
         &self,
         snapshot: &Snapshot<'_, S>,
@@ -36,7 +36,7 @@ pub(crate) trait Stored<S: Scheme>: Send + Sync {
     ) -> Result<u64, journal::Error>;
 }
 
-/// The number of rows that are processed between two checks of the memory that waits to be freed.
+/// The number of rows that are processed in one RCU section. Garbage can be freed only between sections.
 const BATCH: usize = 256;
 
 impl<R: Row + Persist, S: Scheme> Stored<S> for Core<R, S>

@@ -5,16 +5,17 @@
 //! transaction. The word's arrival number is that of the writer, or the lowest number of all readers that have joined
 //! since the lock was last free. A second word has the arrival number of the oldest waiting transaction.
 //!
-//! *No deadlock*: a transaction waits only if it is older than all that hold the lock. The word's arrival number is at
-//! most that of each holder. (It may be lower, if its transaction has already released the lock.) So a transaction with
-//! a lower number is older than all holders.
+//! *No deadlock*: a transaction waits only if it is older than all others that hold the lock. It waits only if its
+//! number is at most the word's, and the word's number is at most that of each holder. (The word's number is lower if
+//! its transaction has already released the lock.)
 //!
 //! *No starvation*: a transaction that conflicts with readers closes them, whether it then waits or dies. No further
 //! reader can then join, so after finite time all readers have released the lock. Once a transaction is the oldest of
 //! all, no reader that arrives later has a lower number. The oldest transaction dies at a record only while the word
 //! still has the lower number of a reader that has since ended. Once the closed readers have released the lock, the
 //! word is cleared, and the transaction waits for the lock or gets it. A transaction that requests a free lock, or
-//! wants to join readers, dies if an older transaction waits. So no transaction overtakes the oldest waiting one.
+//! wants to join readers, dies if an older transaction waits. So no transaction overtakes the oldest waiting one,
+//! except a reader that becomes the writer.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_sync::backoff::Backoff;

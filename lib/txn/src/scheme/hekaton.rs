@@ -16,8 +16,8 @@
 //!
 //! Two things differ from the paper. A version's end is not stored: it is the begin of the version that replaced it.
 //! The paper's readers may read a version whose commit is still being validated, and then depend on this commit. Here
-//! readers wait for the commit's latch: no users' code runs under the latch, and no commit fails because another one
-//! failed.
+//! readers wait for the commit's latch: the only users' code that runs under the latch is the encoding of keys, and no
+//! commit fails because another one failed.
 
 use super::{Conflict, Moment, Scheme, all_current};
 use crate::work::Work;

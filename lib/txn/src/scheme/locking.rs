@@ -1,5 +1,6 @@
 //! Two-phase locking: each row that is read or written is locked from its first access to the transaction's end. The
-//! same holds for each entry of a secondary index, and for each absent key that has a record.
+//! same holds for each entry of a secondary index, and for each absent key that has a record. With
+//! `Isolation::Snapshot` only written rows are locked, at the commit.
 //!
 //! Gaps are not locked: the commit validates that a key still has no record, and that a range has no new ones, as in
 //! the optimistic schemes (`tree.rs`).

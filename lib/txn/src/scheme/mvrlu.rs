@@ -14,8 +14,9 @@
 //!   stamp can have been drawn before the reader began, and stored after the reader loaded the word.)
 //! - `CHECK`, with a stamp once it is drawn: the reads are being validated. A reader that cannot be serialized before
 //!   the stamp sets the word back to `LINKING`, and the writer draws again.
-//! - `FIRM`, with a stamp once it is drawn: as `CHECK`, but the reader waits. The word is `FIRM` while the log, which
-//!   must have the stamp first, is written, and after a few attempts, so that readers do not delay a writer forever.
+//! - `FIRM`, with a stamp once it is drawn: as `CHECK`, but the reader waits. The word is `FIRM` while the log is
+//!   written, since the log must have the stamp first. It is also `FIRM` after a few attempts, so that readers do not
+//!   delay a writer forever.
 //! - `NEVER`: the commit has failed.
 //! - Otherwise: the stamp.
 //!
@@ -30,7 +31,7 @@
 //!    (`archipelago_sync::clock`). If the reader finds `LINKING`, it has missed the writer's store that precedes its
 //!    next draw, so this draw is above `m`. In the other states the atomic exchanges of the word decide.
 //! 2. *The versions that a commit T has read are the newest at its stamp `t`.* T links, draws `t`, passes a SeqCst
-//!    fence, and looks again at each record that it has read. There are three cases:
+//!    fence, and looks again at each record that it has read and does not own. There are three cases:
 //!    - *The head is the version that T has read.* Then T has missed any set W that is linked at the record later: W
 //!      links, passes its fence and draws, so T's fence precedes W's and `t` is below W's stamp. (Between its draw and
 //!      the fence T waits until all clocks are past `t`.) So records that are owned but not linked need no check.
@@ -44,11 +45,11 @@
 //!    T validates absent keys in the same way, with origins as the versions that it has read. A record is latched
 //!    before it is unlinked from its index. T waits for such latches (it holds none itself), so T finds the record
 //!    dead, or precedes all commits to the key's next record.
-//! 3. *Some commit succeeds.* A commit waits for sets that are `FIRM` with a stamp below its own, or about to get a
-//!    stamp, so commits do not wait in a circle. A commit fails only because another transaction has committed, or owns
-//!    a record. Of two transactions that have each read what the other writes, at least the one with the lower stamp
-//!    commits: it finds the other's set above its own stamp. (The processors' clocks may give both the same stamp. Then
-//!    the addresses of their words decide which is lower.)
+//! 3. *Some commit succeeds.* Among sets, a commit waits only for those that are `FIRM` with a stamp below its own, or
+//!    are about to get a stamp. So commits do not wait in a circle. A commit fails only because another transaction has
+//!    committed, or owns a record. Of two transactions that have each read what the other writes, at least the one with
+//!    the lower stamp commits: it finds the other's set above its own stamp. (The processors' clocks may give both the
+//!    same stamp. Then the addresses of their words decide which is lower.)
 //!
 //! The paper makes transactions serializable by also locking the records that they read (`try_lock_const`), which
 //! writes to each such record. The validation here loads one word of each record. Transactions that only read need no
@@ -68,7 +69,7 @@ use crate::error::Error;
 use crate::record::{Record, Version};
 use crate::work::{Done, Work};
 
-/// Multi-version concurrency control whose readers never wait: for long reads concurrent with writers.
+/// Multi-version concurrency control whose readers rarely wait: for long reads concurrent with writers.
 #[derive(Clone, Copy, Debug)]
 pub enum MvRlu {}
 
@@ -223,8 +224,8 @@ fn decide(work: &Work<'_, MvRlu>, set: &AtomicU64, encoded: Option<Encoded>) -> 
     for attempt in 0.. {
         let state = if encoded.is_some() || attempt == ATTEMPTS { FIRM } else { CHECK };
         set.store(state, Ordering::Release);
-        // Pairs with the fences of readers that find the word's previous value, and (see the next fence) of commits
-        // that replace versions that this one has read.
+        // Pairs with the fences of readers that find the word's previous value, and with those of commits that replace
+        // versions which this one has read (see the next fence).
         fence(Ordering::SeqCst);
         let stamp = epochs.draw();
         point("txn::drawn");

@@ -6,7 +6,7 @@
 //!
 //! *Serializability, in the order of one moment of each commit*: let the moment lie between the last latch and the
 //! first validation (for a transaction that only reads: between the last read and the first validation). Everything
-//! that was read was current at this moment, since a head never has the same value twice while a transaction lasts, and
+//! that was read was current at this moment: a head never has the same value twice while a transaction lasts, and
 //! insertions into gaps leave traces (`tree.rs`). Everything that is written was latched. If another transaction has an
 //! earlier moment and writes a row that this transaction reads, this transaction sees the other's latch or its version.
 //!

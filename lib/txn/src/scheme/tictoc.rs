@@ -3,37 +3,37 @@
 //!
 //! Each version is valid from its `wts` to its `rts`, and readers raise `rts`. A commit computes the least stamp that
 //! fits all its reads and writes: at least the `wts` of each version that it has read, and more than the `rts` of each
-//! version that it replaces. So a transaction may commit even if a version that it has read has been replaced since the
-//! read, if the transaction's stamp is between the version's `wts` and `rts`.
+//! version that it replaces. So if a version that a transaction has read was replaced later, the transaction may still
+//! commit, with a stamp between the version's `wts` and `rts`.
 //!
 //! # Why the order of stamps is an order of serialization
-//! `rts`, and a bit that states that `rts` is final, are one word. A commit that latches a record *freezes* the version
+//! `rts` and a bit that states that `rts` is final share one word. A commit that latches a record *freezes* the version
 //! that it replaces (sets the bit), and its stamp is more than the frozen `rts`. A reader raises `rts` if it is not
 //! frozen, and gives up if `rts` is too low and frozen. So if one transaction reads a version and another replaces it,
 //! the reader's stamp is less than the writer's. Successive writers of one record have rising stamps.
 //!
-//! *Gaps*: a reader that found a key absent raises the index's stamp to its own, passes a SeqCst fence and looks the
-//! key up again. A writer that commits to an absent record takes a stamp above the index's, which it loads after its
-//! latch and a SeqCst fence. So either the reader sees the record (and raises the `rts` of its origin, or finds it
-//! latched), or the writer sees the index's stamp.
+//! *Gaps*: a reader that found a key absent raises the index's stamp for writers (`GapStamps::read`) to its own stamp,
+//! passes a SeqCst fence and looks the key up again. A writer that commits to an absent record loads the index's stamp
+//! for writers after its latch and a SeqCst fence, and takes a greater stamp. So either the reader sees the record (and
+//! raises the `rts` of its origin, or finds it latched), or the writer sees the raised stamp.
 //!
 //! *Unlinked records*: a removal is a version, from whose `wts` on the key is absent. When its record is unlinked, the
-//! index's stamp for writers is raised to the version's final `rts`, and the index's stamp for readers to its `wts`. A
-//! reader that found a key absent takes a stamp that is not below the index's stamp for readers, as if it had read the
-//! version. This stamp is needed although a grace period passes before the unlinking. A series of commits with falling
-//! stamps, each of which overlaps the next, may last longer than a grace period. So without the stamp, a transaction
-//! that begins after the unlinking could precede a transaction that precedes the removal. The look-up that found no
-//! record (or a dead one) happened after the unlinking, so the reader's commit finds the stamp. The origin of a new
-//! record stands for the index's earlier removals: its `wts` is the index's stamp for readers, loaded after the
-//! linker's look-up found no record. (A removal that is committed after this look-up stays linked as long as the
-//! linker's section.)
+//! index's stamp for writers is raised to the version's final `rts`, and the index's stamp for readers
+//! (`GapStamps::removed`) to its `wts`. A reader that found a key absent takes a stamp that is not below the index's
+//! stamp for readers, as if it had read the version. This stamp is needed although a grace period passes before the
+//! unlinking. A series of commits with falling stamps, each of which overlaps the next, may last longer than a grace
+//! period. So without the stamp, a transaction that begins after the unlinking could be serialized before a transaction
+//! that is itself serialized before the removal. The look-up that found no record (or a dead one) happened after the
+//! unlinking, so the reader's commit finds the stamp. The origin of a new record stands for the index's earlier
+//! removals: its `wts` is the index's stamp for readers, loaded after the linker's look-up found no record. (If a
+//! removal is committed after this look-up, its record stays linked until the linker's section has ended.)
 //!
 //! # Snapshots
 //! If a snapshot sees a transaction that replaced a version, it must also see each transaction that had read this
-//! version (claim 3 of `epochs.rs`). So a reader may have read replaced versions only if the clock has not moved since
-//! the reader began. Then the replacing transaction has no earlier epoch than the reader, since it latched the record
-//! after the reader had loaded the clock, passed a SeqCst fence and found the record not latched. If the clock has
-//! moved, all versions that were read must be current, as in Silo.
+//! version (claim 3 of `epochs.rs`). So if the clock has moved since a transaction began, all versions that the
+//! transaction has read must be current, as in Silo. If the clock has not moved, they may have been replaced. Then the
+//! replacing transaction has no earlier epoch than the reader: it latched the record after the reader had loaded the
+//! clock, passed a SeqCst fence and found the record not latched.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering, fence};
 
@@ -77,9 +77,9 @@ impl Stamps {
 /// before `removed`.
 #[derive(Default)]
 pub struct GapStamps {
-    /// The last stamp of a transaction that found a key absent, or read a version that was unlinked.
+    /// The greatest stamp of a transaction that found a key absent, or read a version that was unlinked.
     read: AtomicU64,
-    /// The last stamp of a removal that was unlinked.
+    /// The greatest stamp of a removal whose record was unlinked.
     removed: AtomicU64,
 }
 

@@ -93,8 +93,8 @@ impl<S: Scheme> Bank<S> {
         Ok(Account { id, cents: 0, moves, note: String::new() })
     }
 
-    /// Makes the move `number` of `teller`. These two numbers determine the accounts, and the amount or that all money
-    /// is moved. If `closing`, accounts without money are closed.
+    /// Makes the move `number` of `teller`. These two numbers determine the accounts and the amount. If `closing`, some
+    /// moves take all money of an account, and accounts without money are closed.
     pub fn transfer(&self, tx: &mut Tx<'_, S>, teller: u64, number: u64, closing: bool) -> Result<(), Error> {
         let mix = (teller * 31 + number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
         let (from, step) = (mix % ACCOUNTS, 1 + (mix >> 8) % (ACCOUNTS - 1));

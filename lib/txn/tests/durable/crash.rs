@@ -52,7 +52,7 @@ struct Told {
 }
 
 impl Told {
-    /// Makes moves until a failure. Returns whether there was no failure.
+    /// Makes `count` moves, or fewer if one fails. Returns `true` if none failed.
     fn moves(&mut self, db: &Database<Silo>, bank: &Bank<Silo>, kind: Kind, count: u64) -> bool {
         for _ in 0..count {
             let number = self.begun;

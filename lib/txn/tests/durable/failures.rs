@@ -225,8 +225,8 @@ fn parts_of_no_checkpoint_keep_no_database_closed() {
     assert_eq!((bank.audit(&db)[&0].len(), parts(&disk)), (40, before));
 }
 
-/// A transaction that has seen a removal which may be lost is not acknowledged, even if it saw the removal by an index,
-/// after the removed record was unlinked, or when its key had a new record to which nothing was committed.
+/// If a transaction has seen a removal that may be lost, it is not acknowledged. This holds even if it saw the removal
+/// by an index, after the removed record was unlinked, or when the key had a new record to which nothing was committed.
 fn removals_that_are_not_durable<S: Scheme>() {
     let disk = Simulated::new();
     let mut opening = Database::<S>::open(HERE).disk(Arc::new(disk.clone())).in_order(300);
@@ -334,7 +334,7 @@ fn memory_beside_a_failed_log<S: Scheme>() {
     assert_eq!(db.transact(|tx| tx.remove(&memory, &3).map(drop)), Ok(()), "{}", S::NAME);
     (0..5).for_each(|_| db.collect());
     assert_eq!(read(3), Ok(None), "{}, unlinked", S::NAME);
-    // So may a removal that is due to such a row, also after the removed record was unlinked.
+    // The same holds for a removal that such a row has caused, also after the removed record was unlinked.
     let told = db.transact(|tx| {
         let lost = tx.get(&bank.accounts, &9)?.map_or(0, |row| row.cents);
         if lost == 7 { tx.remove(&memory, &1).map(drop) } else { Ok(()) }

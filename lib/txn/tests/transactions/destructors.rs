@@ -7,7 +7,7 @@ use std::thread;
 use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_txn::{Database, Error, Row, Scheme, Table, on};
 
-/// A row that may have something to do when it is dropped.
+/// A row whose destructor calls a function, if the row has one.
 #[derive(Clone)]
 struct Parting {
     key: u64,

@@ -109,10 +109,10 @@ impl Row for Letter {
 }
 
 /// A series of commits with falling stamps, each of which overlaps the next, lasts longer than a grace period. At its
-/// end, a transaction finds a key absent whose removed record has been unlinked. In the serialization order, the
-/// transaction precedes the last commit of the series, which replaces a row that it has read, and the first commit
-/// precedes the removal. The transaction has seen the removal, so it must get a stamp above the removal's, and the last
-/// commit must fail. Otherwise the order would be a circle.
+/// end, a transaction finds a key absent whose removed record has been unlinked. The last commit of the series replaces
+/// a row that the transaction has read, so the transaction precedes this commit in the serialization order. The first
+/// commit of the series precedes the removal. The transaction has seen the removal, so it must get a stamp above the
+/// removal's, and the last commit must fail. Otherwise the order would be a circle.
 #[test]
 fn tictoc_commits_behind_removals_that_are_unlinked() {
     watchdog(USUAL, |_| {

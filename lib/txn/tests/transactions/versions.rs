@@ -102,7 +102,8 @@ fn the_first_writer_wins<S: Scheme>(clock: ClockKind) {
         Ok::<_, Error>(())
     });
     assert_eq!(won, Ok(()));
-    // A transaction that began before another one's commit does not overwrite it, even if nothing else is validated.
+    // A transaction that began before another one's commit does not overwrite the committed version, even if nothing
+    // else is validated.
     let begun = Cell::new(0);
     let late = db.transact_at(Isolation::Snapshot, |tx| {
         begun.set(begun.get() + 1);

@@ -6,7 +6,8 @@ use crate::record::Record;
 use crate::scheme::{Conflict, Mode, Moment, Scheme};
 use crate::work::Work;
 
-/// Two-phase locking without waiting: a transaction that meets a lock gives up, and is retried when the lock is free.
+/// Two-phase locking without waiting: a transaction that meets a lock gives up, and is retried when the lock is free or
+/// after a bounded time.
 ///
 /// It is fast if conflicts are rare. Retried transactions have no order, so a long transaction may be retried often.
 #[derive(Clone, Copy, Debug)]
