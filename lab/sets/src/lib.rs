@@ -12,7 +12,7 @@
 //! | | one key | several keys at once | writers |
 //! |---|---|---|---|
 //! | [`OverMvRlu`] | linearizable | a snapshot, never waits | run in parallel; an update that conflicts with another is repeated |
-//! | [`OverRlu`] | linearizable | a snapshot, never waits | as above, and a commit waits for readers |
+//! | [`OverRlu`] | linearizable | a snapshot, never waits | as above, and a commit waits for readers (with deferral, only some commits) |
 //! | [`OverRcu`] | linearizable | under the writers' locks | one at a time per lock: one lock for a list or tree, one per bucket of a table |
 //! | [`OverRcuHmcs`] | linearizable | under the writers' locks | as over RCU, with a hierarchical lock |
 //! | [`SynchronousRcu`] | linearizable | under the writers' locks | as over RCU, and a thread that removes a node waits for readers |

@@ -8,8 +8,8 @@
 //!
 //! A *chunk* is a leaf: a version, and 111 slots for entries. Each phase is a short [region](archipelago_sync::region).
 //! Walks validate versions. If hardware transactions work and the map's [`Builder`] does not forbid them, changes are
-//! transactions. Otherwise changes take version locks. Most conflicts occur in the second phase. By default, a chunk
-//! for whose changes threads conflict is *scattered*: new entries are stored in parts with their own locks and cache
+//! transactions. Otherwise changes take version locks. Most conflicts occur in the second phase. By default, a chunk is
+//! *scattered* while changes of the chunk conflict: new entries are stored in parts with their own locks and cache
 //! lines. Threads that would replace the same value in a part, in transactions, wait for each other at a *door*.
 //! [`EunoBTree`]'s index consists of the inner levels of a B+tree, and [`EunoSkipList`]'s index consists of towers.
 //! Both maps have the same chunks.

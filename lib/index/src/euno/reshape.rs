@@ -127,7 +127,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
 
     /// Distributes the entries of a locked chunk and of the next one: over two chunks if the next one has room,
     /// otherwise over three. So chunks that fill at the same pace are never all half empty at the same time. Returns
-    /// whether this was possible.
+    /// whether the entries were distributed.
     ///
     /// The next chunk is replaced, since a chunk's lower bound never changes. After the next chunk has been removed
     /// from the index, and before its successors are added, threads that search for its keys wait at the locked chunk.
@@ -210,8 +210,9 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         self.tally.add(Growth::default().node(0));
     }
 
-    /// Gives the right half of a split the same contention state as the left half. Exception: if keys are ascending and
-    /// contention is detected, only the right half will be contended, so the scatter moves to it.
+    /// Gives the right half of a split the same contention state as the left half. Exception: if keys are ascending,
+    /// and chunks are scattered only while they are contended, the scatter moves to the right half, since only this
+    /// half will be contended.
     fn share_scatter(&self, chunk: &Chunk<I::Size>, right: &Chunk<I::Size>, rising: bool) {
         if !chunk.is_scattered(&Alone) {
             return;

@@ -211,8 +211,8 @@ impl<F: ChunkForm, S: Size> Towers<F, S> {
         Ok(())
     }
 
-    /// Returns the lower bounds of all chunks but the first, in ascending order, within the caller's guard. If a chunk is
-    /// being changed, only the bounds before it and its own are returned.
+    /// Returns the lower bounds of all chunks but the first, in ascending order. The caller holds a guard. If a chunk
+    /// is being changed, only the bounds before it and its own are returned.
     fn lows(&self) -> Vec<u64> {
         let (mut lows, mut at) = (Vec::new(), self.head.chunk.load());
         loop {
