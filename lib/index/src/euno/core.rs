@@ -54,7 +54,8 @@ impl<F: ChunkForm, I: Index<F>> Owner for Core<F, I> {
 }
 
 impl<F: ChunkForm, I: Index<F>> Core<F, I> {
-    /// A chunk with fewer entries than this is merged with a neighbour if the two fit.
+    /// If fewer than this many of a chunk's own slots have entries, the chunk is merged with a neighbour if the two
+    /// fit.
     const UNDERFULL: usize = I::Size::SLOTS / 4;
 
     pub(super) fn new(config: Config, limits: Limits, this: Weak<Self>) -> Self {
