@@ -213,7 +213,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
     }
 
     /// Stores a value word; see [`Structure::put`](crate::map::Structure::put). If `near` is given, the search tries
-    /// this leaf first. The leaf that has the key afterwards is stored in `near`.
+    /// this leaf first. If the key is present afterwards, its leaf is stored in `near`. (If the insertion has split the
+    /// leaf, the key may be in the page to the right.)
     pub(super) fn put<'g>(
         &self,
         near: &mut Option<Page<'g, F, P>>,
