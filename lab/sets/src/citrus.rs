@@ -186,7 +186,8 @@ impl CitrusSession<'_> {
         Some(Some((*node.value, [removed, out])))
     }
 
-    /// Puts a new node with the successor's key in the place of a locked node with two children. Returns the successor.
+    /// Puts a new node with the successor's key in the place of a locked node with two children. Returns the successor,
+    /// or `None` to try again.
     fn replace(&self, place: &Position<'_>, node: &Node, guard: Guard<'_>) -> Option<*mut Node> {
         // SAFETY: inside the guard; the child is not null, by the caller. Nodes that are locked below outlive the
         // guard.
@@ -213,7 +214,7 @@ impl CitrusSession<'_> {
         place.parent.set(place.side, new);
         drop(guard);
         if !is_child {
-            // Readers on their way to the successor have already passed the position of the new node.
+            // Waits for readers on their way to the successor, which have already passed the position of the new node.
             self.tree.domain.synchronize();
             above.set(LEFT, last.child(RIGHT));
         }

@@ -6,19 +6,19 @@
 //! For applications, use `HydraList` or `Art` of the crate `archipelago-index`.
 //!
 //! A structure needs few operations of a mechanism: reading nodes in a read-side section, changing links in an update,
-//! allocating and retiring nodes. [`OverMvRlu`], [`OverRlu`] and [`OverRcu`] provide these operations. So a comparison
-//! shows the mechanisms' differences, not differences of the structures' code.
+//! allocating and retiring nodes. The mechanisms of the table below provide these operations. So a comparison shows the
+//! mechanisms' differences, not differences of the structures' code.
 //!
 //! | | one key | several keys at once | writers |
 //! |---|---|---|---|
 //! | [`OverMvRlu`] | linearizable | a snapshot, never waits | run in parallel; an update that conflicts with another is repeated |
-//! | [`OverRlu`] | linearizable | a snapshot, never waits | as above, and a commit waits for readers |
+//! | [`OverRlu`] | linearizable | a snapshot, never waits | as above, and a commit waits for readers (with deferral, only some commits) |
 //! | [`OverRcu`] | linearizable | under the writers' locks | one at a time per lock: one lock for a list or tree, one per bucket of a table |
 //! | [`OverRcuHmcs`] | linearizable | under the writers' locks | as over RCU, with a hierarchical lock |
 //! | [`SynchronousRcu`] | linearizable | under the writers' locks | as over RCU, and a thread that removes a node waits for readers |
 //! | [`OverRcx`], [`OverRcxStriped`] | linearizable | one after another | run in parallel, with the nodes that they change locked by two levels of locks |
 //! | [`RcuHtm`] | linearizable | one after another | run in parallel, each a transaction, or with the nodes that it changes locked |
-//! | [`RcuHtmOneLock`] | linearizable | one after another | run in parallel, each a transaction; an update that has aborted ten times holds its scopes' locks |
+//! | [`RcuHtmOneLock`] | linearizable | one after another | run in parallel, each a transaction; after ten aborts, or without hardware transactions, an update holds its scopes' locks |
 //!
 //! Rivals with algorithms of their own: the lock-free [`HarrisList`] (also as a table of lists), [`HazardList`] (the
 //! same with hazard pointers) and [`FraserSkipList`]; and [`CitrusTree`], which uses RCU with a lock per node.

@@ -96,7 +96,8 @@ pub trait View<const LINKS: usize> {
     unsafe fn node(&self, link: Self::Link) -> Node<Self::Link, LINKS>;
 }
 
-/// Changing nodes. All changes of an update become visible at once, or (over RCU and RCX) one after another, in order.
+/// Changing nodes. All changes of an update become visible at once, or one after another, in order (over RCU and RCX,
+/// and over RCU-HTM without a transaction).
 #[doc(hidden)]
 pub trait Update<const LINKS: usize>: View<LINKS> {
     /// Changes a link. `Change::from` is the value that the update has read in the link and on which it was decided.
@@ -119,8 +120,8 @@ pub trait Update<const LINKS: usize>: View<LINKS> {
     /// once.
     unsafe fn retire(&mut self, link: Self::Link, node: &Node<Self::Link, LINKS>) -> Result<(), Conflict>;
 
-    /// Called between two changes. A reader that can see the second change must have been able to see the first. If
-    /// changes do not become visible at once, this function waits for readers.
+    /// Called between two changes. A reader that can see the second change must have begun after the first change. So
+    /// if changes do not become visible at once, this function waits for readers.
     fn settle(&mut self) {}
 
     /// Returns whether the update should change only one link that readers see. If so, the update replaces the other

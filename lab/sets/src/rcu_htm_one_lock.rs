@@ -63,7 +63,7 @@ impl Turn<'_> {
     }
 }
 
-/// The data in a node: whether the node was removed. It is changed in transactions and under the lock.
+/// The data in a node: whether the node was removed. This flag is changed in transactions and under the lock.
 #[doc(hidden)]
 pub struct Removed(AtomicBool);
 

@@ -1,5 +1,6 @@
 //! Nodes whose links readers and updaters share, and how RCU's readers read them. The data of the mechanism's updaters
-//! is at the end of each node, after the fields that readers read. So readers do the same with every mechanism.
+//! is at the end of each node, after the fields that readers read. So readers do the same with every mechanism over
+//! RCU.
 
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};

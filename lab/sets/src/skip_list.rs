@@ -2,8 +2,8 @@
 //! The list is a baseline for comparison. None of its operations is atomic over several keys.
 //!
 //! A value is replaced by one atomic operation. It must not be replaced in a node that has just been removed. So a
-//! remover first takes the value and stores [`GONE`] instead; at this moment the key is removed. The marks follow. They
-//! are set by the remover, or by a thread that wants to insert the same key.
+//! remover first takes the value and stores [`GONE`] instead; at this moment the key is removed. The marks follow. The
+//! remover sets them, and so does a thread that is about to insert or remove the same key and finds the value taken.
 //!
 //! Every level is a list as in [`HarrisList`](crate::HarrisList): a link's low bit marks the link's *owner* (the node
 //! that contains the link) as removed on this level. A key is in the map from the moment when its node is linked on
@@ -341,7 +341,7 @@ impl FraserSkipList {
         Ok((before, at))
     }
 
-    /// Links a node, which is on level 0, on its upper levels, until a thread removes it.
+    /// Links a node, which is on level 0, on its upper levels. Stops if the node is removed meanwhile.
     fn raise<'g>(&'g self, node: NodeRef<'g>, mut path: Path<'g>, guard: &'g Guard<'_>) {
         let mut level = 1;
         while level < node.height() {
@@ -417,7 +417,7 @@ impl FraserSkipList {
 
     /// Returns the first node on level 0 that is not removed.
     fn first<'g>(&'g self, _guard: &'g Guard<'_>) -> Option<NodeRef<'g>> {
-        // The cache line also contains the height, which changes.
+        // The cache line of `head` also contains the height, which changes.
         touch(&raw const self.head, size_of::<Box<[Link; LEVELS]>>());
         let mut at = self.head[0].load(Ordering::Acquire);
         // SAFETY: the node was reached in the guard. A marked node's link leads to nodes that are protected by the
@@ -526,8 +526,8 @@ impl FraserSession<'_> {
         seen
     }
 
-    /// If a node has this key, calls `there` with the node, and returns the result unless it is `None`, that is, the
-    /// node is removed. If no node has the key, or only a removed one, inserts a new node and returns `None`.
+    /// If a node has this key, calls `there` with the node. The result `None` means that the node was removed; any
+    /// other result is returned. If no node has the key, or only a removed node, inserts a new node and returns `None`.
     fn put(&mut self, key: u64, value: u64, mut there: impl FnMut(NodeRef<'_>) -> Option<u64>) -> Option<u64> {
         self.reader.give_way();
         let height = self.draw_height();

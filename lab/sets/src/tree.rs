@@ -284,7 +284,8 @@ unsafe fn leftmost<V: View<2>>(view: &V, link: V::Link) -> (Vec<Seen<V::Link>>, 
     }
 }
 
-/// Replaces the node by a new node with the successor's key, above `children`.
+/// Replaces the node at `place` by a new node with the successor's key. `left` and `right` are the replaced node's
+/// children.
 fn replace_by_successor<U: Update<2>>(
     tx: &mut U,
     place: &Position<U::Link>,
@@ -305,8 +306,8 @@ fn replace_by_successor<U: Update<2>>(
     }
 }
 
-/// Does the same as [`replace_by_successor`] by one change: the nodes on the way to the successor are replaced by
-/// copies.
+/// Has the same effect as [`replace_by_successor`] by one change of a link: the nodes on the way to the successor are
+/// replaced by copies.
 fn replace_by_copies<U: Update<2>>(
     tx: &mut U,
     place: &Position<U::Link>,

@@ -253,8 +253,8 @@ fn forgotten_sessions_and_a_reader_that_stays_stop_no_one_for_good() {
     watchdog(limit(), |_| each(&Stuck));
 }
 
-/// One key is inserted and removed repeatedly, each time as a new object. A snapshot that is held can see none of these
-/// objects.
+/// One key is inserted and removed repeatedly, each time as a new object. A snapshot that was taken before can see none
+/// of these objects.
 #[test]
 fn a_key_that_comes_and_goes_beside_a_held_snapshot_leaks_nothing() {
     let _alone = alone();

@@ -51,7 +51,8 @@ fn neighbours<S: Set + Default + 'static>(preemptions: usize) {
     );
 }
 
-/// Two threads insert, and then remove, the same key; one of them succeeds each time.
+/// Two threads insert the same key, and one of them then removes it. The removal returns the value of the insertion
+/// that succeeded before.
 fn rivals<S: Set + Default + 'static>(preemptions: usize) {
     beside::<S>(
         preemptions,

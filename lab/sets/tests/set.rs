@@ -256,8 +256,8 @@ fn what_moves_is_in_one_place() {
     each(&Wandering);
 }
 
-/// Three threads use five keys. One order of operations explains all results, including those of several keys where
-/// they are guaranteed.
+/// Three threads use five keys. One order of the operations explains all results, including results for several keys if
+/// the set guarantees them.
 struct Recorded;
 
 impl Tested for Recorded {
@@ -441,7 +441,7 @@ fn a_table_over_a_mechanism_has_a_lock_for_each_bucket() {
     assert!(Tree::over(OverRcu::default()).session().insert(1, 1));
 }
 
-/// Threads insert keys of their own and remove the first ones. Each key is removed once, by any of the threads.
+/// Threads insert keys of their own and remove the list's first keys. Each key is removed once, by any of the threads.
 #[test]
 fn a_skip_list_as_a_queue_gives_every_entry_once() {
     let (threads, rounds) = (4, scaled(5_000, 30) as u64);

@@ -289,8 +289,7 @@ fn costs_no_history<S: Set>(name: &str, make: impl Fn() -> S) {
     assert_flat(name, costs(500, |_| make(), churn), 100.0);
 }
 
-/// For a set with this guarantee: an operation on a random key costs about the same in a set that is sixteen times as
-/// large.
+/// For trees and skip lists: an operation on a random key costs about the same in a set that is sixteen times as large.
 fn costs_no_more_when_larger<S: Set>(name: &str, make: impl Fn() -> S) {
     let scattered = |number: u64| number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 8;
     let setup = |size| {

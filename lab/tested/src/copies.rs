@@ -1,5 +1,5 @@
-//! Instantiations of the maps. The tests for the virtual machine (a simulator) are compiled with more optimization, at
-//! which the compiler does not use instantiations of other crates.
+//! Instantiations of the maps. This module is left out in tests for the virtual machine (a simulator). These tests are
+//! compiled with more optimization, at which the compiler does not use instantiations of other crates.
 
 use crate::Tested;
 use archipelago_index::{Art, BLinkTree, EunoBTree, EunoSkipList, HydraList, Key};

@@ -105,7 +105,7 @@ pub trait FaceOfSession<K: Key, V> {
     fn remove(&self, key: &K) -> Option<V>;
     /// Visits entries upwards. Returns how many.
     fn scan(&self, from: &K, limit: usize, visit: &mut dyn FnMut(K::Ref<'_>, &V)) -> usize;
-    /// Visits entries downwards. Returns how many.
+    /// Visits entries downwards. Returns how many, or `None` if the map cannot scan downwards.
     fn scan_rev(&self, from: &K, limit: usize, visit: &mut dyn FnMut(K::Ref<'_>, &V)) -> Option<usize>;
     /// Looks up several keys.
     fn get_many(&self, keys: &[K], found: &mut Vec<Option<V>>);

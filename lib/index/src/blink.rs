@@ -4,13 +4,13 @@
 //! that Malbrain gave it ("A Blink Tree method and latch protocol") and that McKenzie's thesis adapted to NUMA
 //! machines. This implementation differs as follows:
 //!
-//! - Reads take no latch, and are correct with concurrent deletes. This is due to version coupling (`tree.rs`) and RCU;
-//!   the thesis instead relies on pages never being freed.
+//! - Reads take no latch (under the default policy), and are correct with concurrent deletes. Version coupling
+//!   (`tree.rs`) and RCU make this possible; the thesis instead relies on pages never being freed.
 //! - A removed entry disappears at once. The thesis's code marks entries dead, and still finds them.
 //! - A merge latches the parent before its children. So a page's key in its parent is always exactly the page's lower
 //!   fence (its least possible key), and neighbours can also *share* their entries (`balance.rs`). The original copies
 //!   the right page over the left one, and then repairs the parent by two recursive operations.
-//! - The left link needs no latch: the left neighbour's own latch protects it (`page.rs`).
+//! - A page's left link has no latch of its own: the left neighbour's latch protects the link (`page.rs`).
 //!
 //! | file | contents |
 //! |---|---|
@@ -119,7 +119,7 @@ impl<K: Key, V: Send + Sync + 'static, P: Policy> BLinkTree<K, V, P> {
         self.core().hooks().retries()
     }
 
-    /// For tests: moves every page except the root.
+    /// For tests: moves every page except the root. Does nothing if the policy has coarse latches ([`Granular`]).
     #[doc(hidden)]
     pub fn move_pages(&self) {
         self.core().hooks().move_pages();

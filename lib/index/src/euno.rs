@@ -6,12 +6,13 @@
 //!  operation phase   changes the chunk, if it still has that version
 //! ```
 //!
-//! A *chunk* is a leaf: up to 111 entries, and a version. Each phase is a short [region](archipelago_sync::region).
-//! Walks validate versions. Changes are hardware transactions if the machine has them, and use version locks otherwise.
-//! Most conflicts occur in the second phase. It has two techniques against conflicts, for each chunk and only while
-//! conflicts occur: new entries are *scattered* over parts with their own locks and cache lines, and threads that would
-//! abort each other wait at a *door*. The index of [`EunoBTree`] is the inner levels of a B+tree, and that of
-//! [`EunoSkipList`] is towers; both have the same chunks.
+//! A *chunk* is a leaf: a version, and 111 slots for entries. Each phase is a short [region](archipelago_sync::region).
+//! Walks validate versions. If hardware transactions work and the map's [`Builder`] does not forbid them, changes are
+//! transactions. Otherwise changes take version locks. Most conflicts occur in the second phase. By default, a chunk is
+//! *scattered* while changes of the chunk conflict: new entries are stored in parts with their own locks and cache
+//! lines. Threads that would replace the same value in a part, in transactions, wait for each other at a *door*.
+//! [`EunoBTree`]'s index consists of the inner levels of a B+tree, and [`EunoSkipList`]'s index consists of towers.
+//! Both maps have the same chunks.
 //!
 //! | file | contents |
 //! |---|---|
@@ -52,7 +53,7 @@ use crate::map::{Map, Session as AnySession};
 use crate::structure::{Bytes, Kind, Structure as _, Word};
 use size::{Narrow, Size as _, Wide};
 
-/// For tests: the number of entries of a full chunk.
+/// For tests: the number of a chunk's own slots.
 #[doc(hidden)]
 pub const SLOTS: usize = Wide::SLOTS;
 
@@ -140,9 +141,8 @@ impl Kind for Skip {
     const NAME: &'static str = "EunoSkipList";
 }
 
-/// A concurrent ordered map: a skip list over the same chunks as those of [`EunoBTree`]. Its inner levels are never
-/// split or merged, so in maps that grow and shrink all the time fewer inner nodes change; but a look-up takes more
-/// steps.
+/// A concurrent ordered map: a skip list over the same chunks as those of [`EunoBTree`]. Its towers are never split or
+/// merged, so fewer of them change while the map grows and shrinks. But a look-up takes more steps.
 ///
 /// Its operations are the methods of a [`Session`](crate::Session): `map.pin().insert(key, value)`,
 /// `map.pin().get(&key)`.
@@ -202,7 +202,8 @@ impl<K: Key, V: Send + Sync + 'static> EunoBTree<K, V> {
         self.core().hooks().contention_bytes()
     }
 
-    /// For tests: scatters every quiet chunk, and joins every scattered one.
+    /// For tests: scatters every quiet chunk, and joins every scattered chunk whose entries fit into the chunk's own
+    /// slots.
     #[doc(hidden)]
     pub fn flip_chunks(&self) {
         self.core().hooks().flip_chunks();
@@ -215,7 +216,7 @@ impl<K: Key, V: Send + Sync + 'static> EunoBTree<K, V> {
     }
 }
 
-/// The kinds of maps over Eunomia's chunks: [`Tree`] and [`Skip`].
+/// The kinds of maps over Eunomia's chunks: [`Tree`] and [`Skip`], and for experiments their narrow forms.
 pub trait Eunomia: Kind<Config = Config> {}
 
 impl Eunomia for Tree {}
@@ -266,8 +267,8 @@ impl<S: Eunomia, K: Key, V: Send + Sync + 'static> crate::map::Builder<S, K, V> 
         self
     }
 
-    /// For experiments: sets whether threads wait at the doors of scattered chunks where transactions work. Default:
-    /// yes.
+    /// For experiments: sets whether threads wait at the doors of scattered chunks if changes are transactions.
+    /// Default: yes.
     #[doc(hidden)]
     pub fn doors(mut self, wanted: bool) -> Self {
         self.config.doors = wanted;

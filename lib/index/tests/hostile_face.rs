@@ -350,8 +350,8 @@ fn an_empty_map_takes_nothing() {
     assert!(built < 1_000, "{built} bytes");
 }
 
-/// Entries of an unused map are moved into another one again and again. No memory is taken: nothing is moved, and the
-/// unused map keeps its settings.
+/// An unused map is appended to another map again and again. This takes no memory: nothing is moved, and the unused map
+/// keeps its settings.
 #[test]
 fn an_unused_map_is_appended_without_memory() {
     const ROUNDS: usize = sized(1_000, 100);

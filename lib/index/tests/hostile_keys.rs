@@ -306,8 +306,8 @@ impl<'a> Borrow<dyn Parts<Fickle> + 'a> for Fickle {
     }
 }
 
-/// Uses all operations with keys that break their contract. Strings that the map returns are valid UTF-8; entries are
-/// counted, and dropped.
+/// Uses maps with keys that break their contract. Strings that the maps return are valid UTF-8, the number of entries
+/// is right, and every value is dropped.
 #[test]
 fn composites_that_change_break_no_map() {
     let counter = DropCounter::new();

@@ -65,7 +65,8 @@ fn limited<S: Kind, K: Key>() -> Map<S, K, u64> {
 
 /// Inserts keys until the map is full, and returns their number. The map counts as full after 1,000 successive
 /// refusals, since pages with room may still accept other keys. A preempted background thread keeps memory from being
-/// freed, and 1,000 refusals are faster than the thread continues; so garbage is waited for, up to [`WAITS`] times.
+/// freed, and may continue only after 1,000 refusals. So the function waits for garbage to be freed, up to [`WAITS`]
+/// times.
 fn fill<S: Kind, K: Key>(map: &Map<S, K, u64>, keys: impl Iterator<Item = K>) -> usize {
     let (session, mut refused, mut stored, mut waits) = (map.pin(), 0, 0, 0);
     for key in keys {
@@ -201,7 +202,7 @@ fn what_is_left_takes_little() {
 }
 
 /// Short keys are stored in a `HydraList`'s pages, and long ones outside, so there are two allowances of memory that is
-/// not counted yet. What is left of one must not be used after keys of the other kind have filled the map.
+/// not counted yet. The rest of one allowance must not be used after keys of the other kind have filled the map.
 #[test]
 fn keys_of_two_kinds_share_the_limit() {
     const LIMIT: usize = sized(16 << 20, 256 << 10);
@@ -327,7 +328,8 @@ fn a_writer_with_an_entry_of_its_own() {
     every_map!(check);
 }
 
-/// A thread that drains a map waits at the limit as one that removes entries does, while another thread is reading.
+/// While another thread is reading, a thread that drains a map waits at the limit, as a thread that removes entries
+/// does.
 #[test]
 fn draining_waits_for_readers() {
     const BACKLOG: usize = 1 << 20;

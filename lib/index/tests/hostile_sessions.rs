@@ -109,7 +109,6 @@ fn more_iterators_than_sixteen_bits_count() {
         let mut iterators: Vec<_> = (0..many).map(|_| session.range(1..)).collect();
         drop(session.remove(&2));
         assert!(iterators.iter_mut().all(|all| all.next().is_some_and(|(key, _)| key == 1)));
-        // The iterators are dropped in another order than they were made.
         while iterators.len() > 2 {
             iterators.swap_remove(iterators.len() / 3);
         }
@@ -155,8 +154,8 @@ fn what_ended_threads_forgot_costs_nothing_for_good() {
 }
 
 /// Sessions are kept in thread-locals, whose destructors run when the thread has released nearly all of its state. (A
-/// thread has a slot, a number that the next thread gets when this one has ended.) The destructors work while another
-/// thread may have the slot already, and every entry is counted.
+/// thread has a slot, a number that a new thread gets when this thread has ended.) Another thread may have the slot
+/// already while the destructors work, and still every entry is counted.
 #[test]
 fn sessions_in_thread_locals_count_right() {
     const EACH: u64 = sized(40_000, 20) as u64;
@@ -206,8 +205,8 @@ fn sessions_in_thread_locals_count_right() {
     });
 }
 
-/// A destructor that runs later than the destructors of all thread-locals. When it runs, the thread has given back its
-/// slot, and other threads may have it.
+/// A destructor runs later than the destructors of all thread-locals. When it runs, its thread has given back its slot,
+/// and another thread may have this slot.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_session_kept_to_the_very_end_counts_right() {
@@ -249,7 +248,7 @@ fn a_session_kept_to_the_very_end_counts_right() {
     });
 }
 
-/// Waits until most of 5,000 replaced values are freed. While any guard of the map is held, none is.
+/// Waits until most of 5,000 replaced values are freed. While any guard of the map is held, no value is freed.
 #[track_caller]
 fn most_are_freed(counter: DropCounter, otherwise: &str) {
     soon(|| match counter.alive() {
@@ -278,7 +277,7 @@ fn iterators_in_thread_locals_let_go() {
     });
 }
 
-/// The caller may take a long time to make a value for a map. Reclamation does not wait for it.
+/// The caller may take a long time to make a value for a map. Reclamation does not wait for the caller.
 #[test]
 fn no_guard_is_held_while_a_value_is_made() {
     let _alone = alone();
@@ -361,9 +360,9 @@ fn bounded<S>(
         s.spawn(|| {
             read(&|| {
                 reading.wait();
-                // Waits until the writer is near the limit and nothing is written any more, or until the writer has
-                // been refused for a while. A writer that was only preempted is not mistaken for such a writer. If
-                // nothing stops the writer, it comes to its end.
+                // Waits until nothing is written any more, and the writer is near the limit or has been refused. So a
+                // writer that is only preempted, far from the limit, does not count as stopped. If nothing stops the
+                // writer, the loop ends after the writer's last write.
                 let grown = || HEAP.bytes().saturating_sub(before);
                 let is_near = || if waits { grown() > limit / 2 } else { refused.load(Relaxed) > 0 };
                 let mut last = -1;

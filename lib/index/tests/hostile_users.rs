@@ -438,8 +438,8 @@ fn threads_use_a_map_on_their_way_out() {
     assert!(MAP.pin().iter().all(|(key, value)| key % 2 == 1 && value == "late"));
 }
 
-/// A value whose drop or clone panics if the thread's counter of drops or clones, which each drop or clone decrements,
-/// is zero.
+/// A value that counts down: each drop decrements the thread's counter of drops, and each clone the thread's counter of
+/// clones. If the counter was zero, the drop or clone panics.
 struct Mine(Counted);
 
 thread::thread_local! {

@@ -1,5 +1,5 @@
 //! Look-ups of composite keys by borrowed parts: they find the same entries as look-ups by the key, and allocate
-//! nothing. Nor do scans that show composite keys.
+//! nothing. Scans of reversed keys allocate nothing per entry.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Memory is freed when entries are removed, stays constant under churn, and is small for a map with few entries. There
-//! are also tests with thousands of maps.
+//! The memory of `HydraList`s: it is freed when entries are removed, stays constant under churn, and is small for a map
+//! with few entries. There are also tests with thousands of maps.
 
 mod common;
 

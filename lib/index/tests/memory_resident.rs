@@ -22,9 +22,9 @@ fn held<S: Kind, K: Key>(map: &Map<S, K, u64>) -> u64 {
     resident_bytes().unwrap_or(map.bytes() as u64)
 }
 
-/// Inserts `count` keys in the order of `load` (which maps 0 to `count` to the same numbers, each once), and removes
-/// them in ascending order. Returns by how many bytes the process's resident memory has grown when the map is full, and
-/// at the end.
+/// Inserts `count` keys in the order of `load` (a permutation of the numbers below `count`), and removes them in
+/// ascending order. Returns by how many bytes the process's resident memory has grown when the map is full, and at the
+/// end.
 fn fill_and_empty<S: Kind, K: Key>(count: u64, make: fn(u64) -> K, load: fn(u64, u64) -> u64) -> (u64, u64) {
     let map: Map<S, K, u64> = Map::new();
     let before = held(&map);

@@ -1,10 +1,10 @@
-//! Small, deterministic runs through all `unsafe` code of the maps. Their size is chosen for Miri; natively they are
-//! fast.
+//! Small runs through the `unsafe` code of `HydraList`, `BLinkTree` and `Art`. Their size is chosen for Miri; natively
+//! they are fast.
 //!
 //! Pages of both layouts are split, merged, sorted and reclaimed. Search layers are built and merged anew. Keys are
-//! short, or long enough to be boxed, and some bounds are longer than a page stores. Values are words and boxes. The
-//! tree's nodes grow through all their kinds and shrink again. Some runs are done by one thread, and others by two
-//! concurrent threads.
+//! short, or long enough to be boxed, and some bounds are longer than a page stores. Values are words and boxes.
+//! `Art`'s nodes grow through all their kinds and shrink again. Some runs have one thread, and others two concurrent
+//! threads.
 
 // `archipelago_tested` is linked so that this program uses its compiled copies of the maps.
 use archipelago_index::art::WriteSync;
@@ -45,7 +45,7 @@ fn string(n: u64) -> Vec<u8> {
     [prefix, &middle, format!("{:016x}", scatter(n)).as_bytes(), &vec![b'+'; n as usize % 5]].concat()
 }
 
-/// One thread does everything that a session can do. Each answer is compared with a model.
+/// One thread uses most operations of a session. Each answer is compared with a model.
 fn alone<S: Kind, K: Key + Ord + Debug>(map: Map<S, K, String>, make: fn(u64) -> K) {
     let mut model = BTreeMap::new();
     let value = |n: u64| format!("value {n}");

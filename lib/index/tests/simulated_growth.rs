@@ -158,7 +158,7 @@ fn judge<S: Kind>(name: &str, make: impl Fn() -> Map<S, u64, u64>) {
     }
 }
 
-/// A cost of no operations is no cost, and does not pass for a flat one.
+/// If a pattern counts no operation, the measurement panics, and does not report a flat cost.
 #[test]
 #[should_panic(expected = "no operation was counted")]
 fn a_pattern_without_operations_is_no_pattern() {
@@ -202,7 +202,7 @@ fn euno_skip_list() {
     judge("EunoSkipList", EunoSkipList::new);
 }
 
-/// Keys that all begin with the eight greatest bytes, such as those of entries that never expire, by their time.
+/// All keys begin with eight bytes 0xFF, such as the keys (time of expiry, number) of entries that never expire.
 #[test]
 fn hydralist_of_greatest_keys() {
     type Work = fn(&Session<'_, Hydra, (u64, u64), u64>, u64);

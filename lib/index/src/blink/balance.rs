@@ -1,7 +1,7 @@
 //! Balancing: an underfull page is merged with a neighbour, or gets some of the neighbour's entries.
 //!
 //! Balancing runs under the latches of the parent and of both pages. So when the three are unlatched, the keys of the
-//! parent are exactly the fences (bounds) of the pages. A neighbour that the parent does not know yet, or that has
+//! parent are exactly the fences (bounds) of the pages. A neighbour that is not linked in the parent yet, or that has
 //! another parent, is left unchanged.
 
 use super::locked::Locked;
@@ -122,8 +122,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         Locked::child(self.child_of(parent, slot))
     }
 
-    /// If `merge` is true, merges the right neighbour of the child for `key` into this child, if both fit well into one
-    /// page; otherwise moves the child if necessary. Returns whether anything changed.
+    /// If `merge` is true, and the child for `key` and its right neighbour fit well into one page, merges the neighbour
+    /// into the child. Otherwise moves the child if its memory region is to be freed. Returns whether anything changed.
     fn bring_together<'g>(
         &self,
         parent: Page<'g, F, P>,
@@ -158,8 +158,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         if !cared_for || left.page().right() != Some(right.page().address()) {
             return false;
         }
-        // A merged page has only one pair of fences, but perhaps a shorter common prefix, so its entries may take more
-        // room.
+        // A rough check before the exact one. The size of a merged page is not exactly the sum: it has only one pair of
+        // fences, but perhaps a shorter common prefix, so its entries may take more room.
         let most = match why {
             Why::Underfull => usize::MAX,
             Why::Full => Page::<F, P>::WORDS * 7 / 4,
@@ -192,8 +192,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         if let Some(after) = after {
             after.set_left(Some(left.page()));
         }
-        // The removed page is unlatched first. A thread that waited for it then searches the page that now has its
-        // keys, which is unlatched shortly afterwards.
+        // The removed page is unlatched first. A thread that waited for the removed page then searches the merged page,
+        // which is unlatched shortly afterwards.
         gone.push(right.gone());
         left.changed();
         true

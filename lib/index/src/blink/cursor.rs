@@ -118,8 +118,9 @@ impl<'g, F: SlotForm, P: Policy, const DOWN: bool> Cursor<'g, F, P, DOWN> {
     }
 }
 
-/// Returns the position after a run, in the same leaf or the next one. Returns `None` if the leaf has changed, or if
-/// the position is in the same leaf and this leaf has no latch of its own; then the caller searches from the root.
+/// Returns the position after a run, in the same leaf or the next one. Returns `None` if the leaf or its link to the
+/// next leaf has changed, or if the position is in the same leaf and this leaf has no latch of its own. Then the caller
+/// searches from the root.
 #[inline]
 pub(super) fn go_on<'g, F: SlotForm, P: Policy, const DOWN: bool>(
     tree: &Tree<F, P>,

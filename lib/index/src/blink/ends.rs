@@ -1,7 +1,8 @@
 //! Removing the first or the last entry of a tree.
 //!
-//! A walk from an end of the tree passes empty leaves. An entry counts as the first only if none of the passed leaves
-//! has changed since it was read. Then all were empty at the same moment: when the version of the last one was read.
+//! A walk from an end of the tree passes empty leaves. An entry counts as the first (or last) only if none of the
+//! passed leaves has changed since it was read. Then all passed leaves were empty at one moment: when the version of
+//! the last of them was read.
 
 use super::cursor::go_on;
 use super::locked::Held;
@@ -63,8 +64,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// Finds the first leaf with an entry, seen from the given end. If there is none, returns the last leaf in this
-    /// direction.
+    /// Finds the first leaf with an entry, or with `DOWN` the last. If no leaf has an entry, returns the leaf at the
+    /// other end.
     pub(super) fn find_end<'g, const DOWN: bool>(&self, guard: &'g Guard<'_>) -> End<'g, F, P> {
         'again: loop {
             let goal = if DOWN { Goal::Last } else { Goal::First };

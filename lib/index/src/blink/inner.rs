@@ -7,20 +7,20 @@
 //! may be outdated. This is correct, for two reasons:
 //!
 //! - *The leaf alone decides whether a walk is right.* A leaf that is in the tree and whose fences enclose the key is
-//!   the right one, however the walk found it. Otherwise the walk is repeated from the sources, and the copy that led
-//!   to the wrong leaf is compared with its source's version, and renewed if it is older (`refresh`).
-//! - *Pages to which a copy leads are not freed.* Entries may leave a page: they are moved to another page, or the page
-//!   to which they lead is retired. Before the receiving page is unlocked, and before the other page is retired, the
-//!   copies of the first page are forgotten ([`Page::forget_copies`]). So a copy that is not forgotten leads only to
-//!   children of its source. These are retired only after the copy is forgotten, and a walk that reached them before
-//!   holds an older guard. Added entries do not require forgetting: a leaf that a copy does not know is to the right of
-//!   one that it knows.
+//!   the right one, however the walk found it. Otherwise the walk is repeated from the sources. The copy that led to
+//!   the wrong leaf is compared with its source's version, and renewed if it is older (`refresh`).
+//! - *Pages to which a copy leads are not freed.* Entries may leave a page: they are moved to another page, or the
+//!   child to which they lead is retired. The copies of the page that loses entries are forgotten
+//!   ([`Page::forget_copies`]) before the page that receives the entries is unlocked, and before the child is retired.
+//!   So a copy that is not forgotten leads only to children of its source. These children are retired only after the
+//!   copy is forgotten, and a walk that reached them before holds an older guard. Added entries do not require
+//!   forgetting: a leaf that a copy does not know is to the right of a leaf that the copy knows.
 //!
 //! A copy's own version lock is held while the copy is made or forgotten. A thread that forgets a copy holds the
 //! source's latch, and waits for a thread that makes the copy. A thread that makes a copy latches the copy *before* it
 //! loads the source's version, and never waits. If the source is latched, the thread gives up. If another thread
-//! latches the source later and removes entries from it, this thread waits until the copy has been made, and then
-//! forgets it. A copy is freed together with its source.
+//! latches the source later and removes entries from it, the other thread waits until the copy has been made, and then
+//! forgets the copy. A copy is freed together with its source.
 //!
 //! A forgotten copy is of level 0. (Leaves are not copied.)
 
@@ -47,7 +47,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
 
     /// Finds the leaf of a key by this node's copies. Returns `None` if the copies do not lead to this leaf.
     ///
-    /// The caller validates all reads of the leaf, including the check that it is the right one.
+    /// The caller validates all reads of the leaf, including those by which this method has checked that it is the
+    /// right leaf.
     pub(super) fn leaf_by_copies<'g>(&self, key: F::Probe<'_>, guard: &'g Guard<'_>) -> Option<Held<'g, F, P>> {
         let node = self.node();
         let mut copy = self.copy_of(self.root(guard), node);

@@ -106,7 +106,7 @@ impl<'g, F: SlotForm, P: Policy> Locked<'g, F, P> {
         (page.right() == Some(right.address())).then_some(locked)
     }
 
-    /// Latches a page if it still has the version `seen`. The caller holds no latch.
+    /// Latches a page if it still has the version `seen`. The caller holds no latch of this tree.
     pub(super) fn at((page, seen): Seen<'g, F, P>, above: Above<'g, F, P>) -> Option<Self> {
         let write = write_latch(page, above)?;
         if !page.latch().try_lock_at(seen) {
@@ -119,7 +119,8 @@ impl<'g, F: SlotForm, P: Policy> Locked<'g, F, P> {
 
     /// Latches a page that covered `key` at the version `seen`. Also returns whether the page is unchanged. If the page
     /// has changed, it may have been merged, or its keys may have moved to a neighbour. So the method waits for the
-    /// latch, and then checks that the page is still in the tree and covers the key. The caller holds no latch.
+    /// latch, and then checks that the page is still in the tree and covers the key. The caller holds no latch of this
+    /// tree.
     pub(super) fn covering(
         (page, seen): Seen<'g, F, P>,
         above: Above<'g, F, P>,

@@ -1,5 +1,5 @@
-//! Replicas that are fed from an operation log. An update is appended to the log. Each replica applies the log when one
-//! of its readers needs it, or one of its writers waits for an answer.
+//! Replicas that are fed from an operation log. An update is appended to the log. The log is applied to a replica when
+//! a reader of the replica must see the updates, when a writer waits for an answer, and when the log fills.
 //!
 //! The log is node replication's ([`sync::log`](archipelago_sync::log)), with two differences. Replay and readers run
 //! concurrently without waiting for each other, since a tree is made for many threads. And there are several logs,
@@ -12,8 +12,8 @@
 //! the replica. So an operation whose effect a reader can see is already below the completed tail. A reader that begins
 //! later, on any node, first brings its own replica up to the completed tail. A thread that waits for an answer gets
 //! the answer from its own replica, so a read that begins after the answer sees the operation, too. A read of one key
-//! sees the state after some prefix of its lane. This prefix contains the completed tail of the read's begin, and is
-//! contained in the completed tail of the read's end.
+//! sees the state after some prefix of its lane. This prefix reaches at least to the completed tail at the read's
+//! begin, and at most to the completed tail at the read's end.
 //!
 //! A scan brings all lanes to their completed tails before it begins; it shows each entry as it was at some moment of
 //! the call, as scans of one tree do. Removing the first or last entry concerns all lanes, so it excludes updates by
@@ -86,7 +86,7 @@ impl Answer {
             Put::Replaced(word) => (4, word),
         };
         self.word.store(word, Relaxed);
-        // Release: pairs with the Acquire of `get`. The waiting thread may drop the answer from here on.
+        // Release: pairs with the Acquire of `get`. After this store, the waiting thread may drop the answer.
         self.what.store(what, Release);
     }
 
@@ -206,7 +206,7 @@ impl<F: SlotForm> Lane<F> {
         }
     }
 
-    /// Replays for all replicas for which no thread replays.
+    /// Replays for all replicas for which no thread replays, and recycles entries that all replicas have applied.
     #[cold]
     fn help<P: Policy>(&self, trees: &[Tree<F, P>], guard: &Guard<'_>) {
         let tail = self.log.tail();
@@ -285,8 +285,9 @@ impl<F: SlotForm> Feed<F> {
         self.lanes.iter().for_each(|lane| lane.freshen(tree, guard));
     }
 
-    /// Logs a change of a key, and applies it to the replica `here`. Other replicas apply the change when they are next
-    /// read, or when the log fills. A conditional operation that is found to change nothing is not logged.
+    /// Logs a change of a key, and applies it to the replica `here`. Other replicas apply the change before they are
+    /// next read or changed under a key of the same lane, or when the log fills. A conditional operation that is found
+    /// to change nothing is not logged.
     pub(super) fn change<P: Policy>(
         &self,
         (trees, here): (&[Tree<F, P>], usize),

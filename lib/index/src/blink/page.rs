@@ -17,8 +17,9 @@
 //! Readers hold an RCU guard, read a version while the lock is *free*, read, and validate the version before they
 //! follow a pointer or return a value (`sync::version_lock`). If a validated pointer leads to a page, the page's
 //! initialized content is visible: it was written before the release of the latch under which the pointer was
-//! published, and the loaded version is from this release or a later one. Only `left` is not validated by the version
-//! of its page, so it is stored with Release and loaded with Acquire.
+//! published, and the loaded version is from this release or a later one. Only `left` and swaps of value words are not
+//! covered by the version of their page. So `left` is stored with Release and loaded with Acquire. A value word is
+//! swapped with AcqRel, and loaded with Acquire or before a validation's Acquire fence.
 
 use super::latch::Latch;
 use super::piece::Piece;
@@ -47,7 +48,8 @@ pub(super) struct Header {
     /// The heads of the fences.
     low: AtomicU64,
     high: AtomicU64,
-    /// The number of the page's arena, and in the upper half the number of copies that it may have. It never changes.
+    /// The number of the page's arena, and in the upper half the number of copies that the page may have. This word
+    /// never changes.
     pub(super) home: AtomicU64,
 }
 
@@ -127,7 +129,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         (P::PAGE - size_of::<Header>()) / 8
     };
 
-    /// The greatest number of entries that a page can have, since each takes at least two words.
+    /// The greatest number of entries that a page can have, since each entry takes at least two words.
     pub(super) const MOST: usize = Self::WORDS / 2;
 
     /// The offset of a page's latch. The latch is behind the page's words, so that the room for entries does not depend
@@ -146,8 +148,8 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     /// The longest key in bytes.
     pub(super) const LONGEST_KEY: usize = P::PAGE / 4;
 
-    /// The offset at which a page stores the addresses of its copies (one for each NUMA node, see `inner.rs`), and a
-    /// copy stores the version of its source.
+    /// The offset at which a page stores the addresses of its copies (one for each NUMA node, see `inner.rs`). At this
+    /// offset a copy stores the version of its source.
     pub(super) const COPIES: usize = Self::BLOCK.size().next_multiple_of(align_of::<AtomicPtr<Header>>());
 
     /// Returns the layout of a page that may have copies. Copies have the same layout.
@@ -252,8 +254,8 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         P::FINEST == 0 || Self::is_latched(self.level())
     }
 
-    /// Returns the latch, which writers take before the version lock. The page is the root, or
-    /// [`has_latch`](Self::has_latch).
+    /// Returns the latch, which writers take before the version lock. The page must be the root, or [have a
+    /// latch](Self::has_latch).
     #[inline(always)]
     pub(super) fn side_latch(self) -> &'g P::Latch {
         // SAFETY: the page is alive for 'g (`from_address`), and `create` has written the latch at this offset.
@@ -302,7 +304,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         NonNull::new(self.header().right.load(Relaxed))
     }
 
-    /// Returns the page to the left.
+    /// Returns the page to the left. The page's version does not cover this link.
     pub(super) fn left(self) -> Option<NonNull<Header>> {
         NonNull::new(self.header().left.load(Acquire))
     }
@@ -374,8 +376,8 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         }
     }
 
-    /// Returns the child in a slot. A concurrent writer can make the value meaningless, so the caller validates it
-    /// before it follows it.
+    /// Returns the child in a slot. A concurrent writer can make the pointer meaningless, so the caller validates the
+    /// page before it follows the pointer.
     #[inline]
     pub(super) fn child(self, slot: usize) -> Option<NonNull<Header>> {
         NonNull::new(core::ptr::with_exposed_provenance_mut(self.value(slot).load(Relaxed) as usize))

@@ -71,8 +71,8 @@ impl<F: SlotForm> Piece<F> {
         (part.start + half).clamp(part.start + 1, part.end - 1)
     }
 
-    /// Cuts a part in two, recursively until each part fits in `room` words. Two parts nearly always fit. But with long
-    /// keys the new fences can take much more room than the page's fences. A single entry always fits.
+    /// Cuts a part in two, recursively until each part fits in `room` words. Two parts are nearly always enough. But
+    /// with long keys the new fences can take much more room than the page's fences. A single entry always fits.
     pub(super) fn cut(&self, part: Range<usize>, room: usize, cuts: &mut Vec<usize>) {
         debug_assert!(part.len() > 1, "an entry fits, whatever the fences");
         let middle = self.middle(part.clone());

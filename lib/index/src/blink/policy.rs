@@ -12,7 +12,7 @@ pub trait Policy: Send + Sync + 'static {
     /// The latch of a page, which writers take before its version lock.
     type Latch: Latch;
 
-    /// Whether readers take the latch, too. Otherwise they validate versions.
+    /// Whether readers take the latch, too. Readers validate versions in both cases.
     const LATCHED_READS: bool;
 
     /// The lowest level whose pages have latches. A page below this level is covered by the latch of its ancestor on
@@ -134,9 +134,9 @@ impl<P: Policy> Variation for LogFed<P> {
 }
 
 /// The same as another policy, with copies of the inner pages on each node. Readers validate the versions of the
-/// copies. An operation reads and latches only the leaf of the tree itself. If a copy is found to lead to the wrong
-/// leaf, it is renewed. A descent by copies takes no latch above the leaf, so each leaf needs its own latch, and the
-/// policy cannot be combined with [`Granular`], in either order:
+/// copies. Of the tree's own pages, a look-up reads and latches only the leaf. If a copy is found to lead to the wrong
+/// leaf, the copy is renewed. A descent by copies takes no latch above the leaf, so each leaf needs its own latch, and
+/// the policy cannot be combined with [`Granular`], in either order:
 ///
 /// ```compile_fail,E0080
 /// use archipelago::BLinkTree;

@@ -12,8 +12,8 @@
 //!   share), the position in the heap, and the length after the prefix. The heap contains the value and the bytes after
 //!   the head. Heads are compared first, and are sufficient in most cases.
 //!
-//! All functions read words that a concurrent writer may be changing. A result from a page that is not locked is
-//! meaningful only after validation, and the functions never access words outside the page, whatever they read.
+//! Functions that only read may be called while a concurrent writer changes the page. Then the result is meaningful
+//! only after validation, but the functions never access words outside the page, whatever they read.
 
 use super::run::Run;
 use crate::structure::Form;
@@ -82,8 +82,8 @@ pub trait SlotForm: Form {
     /// Returns the number of bytes that all keys of a range share.
     fn prefix(low: Self::Probe<'_>, high: Option<Self::Probe<'_>>) -> usize;
 
-    /// Returns the least key of a range, cut to the prefix: the key under which the first entry of an inner page is
-    /// stored.
+    /// Returns the key under which the first entry of an inner page is stored: for byte strings the page's prefix, for
+    /// words the least key of the range.
     fn floor<'a>(low: Self::Probe<'a>, prefix: usize) -> Self::Probe<'a>;
 
     /// Returns a short key `s` with `a < s <= b`.
@@ -92,7 +92,7 @@ pub trait SlotForm: Form {
     /// Returns the length of a key in bytes; 0 for words.
     fn len(key: Self::Probe<'_>) -> usize;
 
-    /// Returns a number that depends only on the key; its bits need not be mixed.
+    /// Returns a number that depends only on the key. The number's bits need not be mixed.
     fn hash(key: Self::Probe<'_>) -> u64;
 
     /// Returns the part of a fence that is in the header.

@@ -96,8 +96,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
     /// Links, in the level above, a page that a split has made.
     fn link(&self, level: usize, key: F::Probe<'_>, child: Page<'_, F, P>, guard: &Guard<'_>) {
         loop {
-            // A page with a left neighbour is not the root, so the level above exists. It is not removed while the page
-            // is not linked in it, since a root takes over only a child without neighbours.
+            // A page with a left neighbour is not the root, so the level above exists. This level is not removed before
+            // the page is linked in it, since a root takes over only a child without a right neighbour.
             let found = self.find(Goal::At(key), level, guard);
             let (parent, hold) = found.expect("a split page has a parent");
             if let Some((locked, _)) = Locked::covering(parent, hold.release(), level, key) {

@@ -1,4 +1,5 @@
-//! A tree's memory: the arenas of its pages, one for each NUMA node, and a second one for pages without a latch.
+//! A tree's memory: an arena of pages for each NUMA node that holds pages of the tree. If the policy has coarse
+//! latches, each of these nodes has a second arena, for pages without a latch.
 
 use super::page::Page;
 use super::piece::Piece;
@@ -20,8 +21,8 @@ use core::ptr::NonNull;
 impl<F: SlotForm, P: Policy> Tree<F, P> {
     /// Makes an empty tree. Callers of its methods pass guards of one domain, which is dropped before the tree.
     ///
-    /// Its pages are on the nodes `homes`: each page is on the node of the thread that makes it, if that is one of
-    /// these.
+    /// The tree's pages are on the nodes `homes`. A page is on the node of the thread that makes it, if this node is
+    /// one of them.
     pub(super) fn new(topology: Topology, homes: Range<usize>) -> Self {
         // A page without a latch has no room for the addresses of copies, and a descent by copies holds no latch above
         // the leaf.
@@ -112,8 +113,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
     /// Retires a removed page: it is freed when no reader can access it.
     pub(super) fn retire(&self, page: Page<'_, F, P>, guard: &Guard<'_>) {
         unsafe fn reclaim<F: SlotForm, P: Policy>(page: *mut (), tree: *mut ()) {
-            // SAFETY: RCU calls this once, when no reader is left and before the tree is dropped, which does not move.
-            // Copies can be reached only through their source.
+            // SAFETY: RCU calls this once, when no reader is left and before the tree is dropped. The tree does not
+            // move. Copies can be reached only through their source.
             unsafe {
                 let tree = &*tree.cast_const().cast::<Tree<F, P>>();
                 let page = Page::<F, P>::from_address(NonNull::new_unchecked(page.cast()));
@@ -135,7 +136,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         held.saturating_sub(self.retired.load(Relaxed) * P::PAGE)
     }
 
-    /// Returns the number of bytes of free leaves on this thread's node.
+    /// Returns how many bytes of this thread's node's arena are free for leaves.
     pub(super) fn spare(&self) -> usize {
         let bare = if Page::<F, P>::is_latched(0) { 0 } else { self.homes };
         self.arenas[bare + self.node()].bytes_spare()

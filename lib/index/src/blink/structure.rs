@@ -143,8 +143,8 @@ impl<F: SlotForm, P: Policy> Core<F, P> {
     /// Merges and moves pages while this frees memory, and frees pages that no reader can be using.
     fn sweep(&self) {
         self.reclaim();
-        // Walks that merge are repeated while they reduce the number of pages considerably. Then one walk moves the
-        // pages that are the last ones in their memory regions after the merges.
+        // Walks that merge are repeated while each of them removes more than an eighth of the pages. Later walks only
+        // move the pages that are the last ones in their memory regions after the merges.
         let mut merge = self.is_due();
         for _ in 0..MOST_WALKS {
             let began = self.extent();
@@ -162,7 +162,7 @@ impl<F: SlotForm, P: Policy> Core<F, P> {
     }
 
     fn reclaim(&self) {
-        // Each attempt advances the epoch by one, and the last retired pages are freed after three advances.
+        // Each attempt advances the epoch by at most one, and the last retired pages are freed after three advances.
         (0..4).for_each(|_| self.domain.collect());
     }
 
@@ -351,7 +351,7 @@ unsafe impl<F: SlotForm, P: Policy> Structure<F> for Core<F, P> {
             // Replays the log first: otherwise words that only another replica has would be lost.
             feed.settle(self.trees.all(), &self.domain.pin());
             if !feed.is_level(&self.trees.all()[0]) {
-                // Some of its words are retired. In this child process all of them leak.
+                // Some words of this replica are retired. In this child process all of the replica's words leak.
                 return None;
             }
         }

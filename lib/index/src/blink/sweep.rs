@@ -2,17 +2,19 @@
 //!
 //! Pages are allocated in regions of up to 2 MiB (the *chunks* of a `BlockArena`), and a region is freed only when it
 //! has no page. So after most pages have been merged, the remaining pages occupy nearly as many regions as before. A
-//! walk over the levels moves each page out of regions that are mostly free: such regions are *closed* for allocation
+//! walk over the levels moves pages out of regions that are mostly free: such regions are *closed* for allocation
 //! ([`BlockArena::close_sparse`]). A thorough walk also merges neighbours that fit well into one page, although neither
 //! is underfull.
 //!
-//! [`sweep`](Tree::sweep) makes one whole walk; `structure.rs` repeats it while this frees memory. In addition, each
-//! removal that balances an underfull leaf advances the current walk by [`STEPS`] pages, or begins a walk if half of an
-//! arena's memory is free. So walks proceed as long as leaves are balanced, at a bounded cost for each of them.
+//! [`sweep`](Tree::sweep) makes one whole walk; `structure.rs` repeats such walks while they free memory. In addition,
+//! each removal that balances an underfull leaf advances the current walk by [`STEPS`] pages, or begins a walk if half
+//! of an arena's memory is free. So walks proceed as long as leaves are balanced, at a bounded cost for each balanced
+//! leaf.
 //!
 //! A page is replaced under the same latches as in a merge: its parent's, its left neighbour's, and its own. With
 //! coarse latches ([`Policy::FINEST`]) the left neighbour of a parent's first child may be covered by a latch that
-//! comes earlier in the latch order and can no longer be taken. So such trees are not swept.
+//! comes earlier in the latch order and can no longer be taken. So no pages of such trees are moved: thorough walks
+//! only merge them.
 
 use super::balance::Why;
 use super::locked::Locked;
@@ -25,7 +27,7 @@ use archipelago_platform::memory::{BlockArena, Sparse};
 use archipelago_sync::rcu::{Domain, Guard};
 use core::ptr::NonNull;
 
-/// The number of pages that each removal that balances a leaf examines.
+/// The number of pages that are examined after each removal that balances a leaf.
 const STEPS: usize = 8;
 
 /// The number of pages that are examined under one guard.
@@ -40,13 +42,14 @@ impl<F: SlotForm> Spot<F> {
 }
 
 impl<F: SlotForm, P: Policy> Tree<F, P> {
-    /// Whether sweeps can latch the pages that they replace.
+    /// Whether walks can latch the pages that they replace. If not, no page is moved.
     const IS_SWEPT: bool = P::FINEST == 0;
 
     /// Advances the current walk after a leaf was balanced, as the module's documentation describes. The caller holds
     /// no latch.
     pub(super) fn sweep_in_passing(&self, guard: &Guard<'_>) {
-        // If the lock is held, the thread skips the sweep: the holder may be this thread, in a destructor.
+        // If the lock is held, the thread skips the sweep and does not wait: the holder may be this thread, in a
+        // destructor.
         let Ok(mut at) = self.sweeping.try_lock() else { return };
         let begin = || (self.close_sparse(Sparse::Half) > 0).then(Spot::first);
         let Some(from) = at.take().or_else(begin) else { return };
@@ -135,8 +138,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         if !self.is_closed(child) {
             return false;
         }
-        // The left neighbour may have another parent: only its latch is needed, which precedes the child's in the
-        // order.
+        // The left neighbour may have another parent. Only the neighbour's own latch is needed, which precedes the
+        // child's latch in the order.
         let left = match child.left() {
             None => None,
             Some(left) => {

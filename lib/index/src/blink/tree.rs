@@ -5,18 +5,18 @@
 //! then validates the previous page again. So at the moment when the next page's version was read, the previous page
 //! still led to it for this key. By invariants 2 and 3 of [`page`](super::page) the next page was then in the tree and
 //! its `low` was at most the key. In the other order, the next page could lose its lower keys to its left neighbour, or
-//! be merged into it, between the two steps. Algorithm 5 of McKenzie's thesis (see the module `blink`) never compares a
-//! child's version with anything, which is correct only because the thesis's pages are never freed.
+//! be merged into this neighbour, between the two steps. Algorithm 5 of McKenzie's thesis (see the module `blink`)
+//! never compares a child's version with anything, which is correct only because the thesis's pages are never freed.
 //!
 //! A key that is not below `high` is in a page to the right. Either a split has not updated the level above yet, or the
 //! descent read that level before the update.
 //!
 //! # Latches
-//! A thread that changes a page latches it at the version that it has read. Otherwise it waits for the latch, and
-//! checks again that the key is between the page's fences, the bounds `low` and `high` of its keys
-//! ([`Locked::covering`]). Threads take several latches from upper levels to lower ones, and from left to right on each
-//! level, so they do not wait in a circle. A split holds one latch at a time: it unlatches its page before it updates
-//! the level above.
+//! A thread that changes a page latches the page at the version that it has read. If the page has another version by
+//! then, the thread waits for the latch, and checks again that the key is between the page's fences, the bounds `low`
+//! and `high` of its keys ([`Locked::covering`]). Threads take several latches from upper levels to lower ones, and
+//! from left to right on each level, so they do not wait in a circle. A split holds one latch at a time: it unlatches
+//! its page before it updates the level above.
 //!
 //! A policy may have latches only at and above a level ([`Policy::FINEST`]). Then the latch of a page's ancestor on
 //! that level covers the page, or the latch of the root if the tree is not that high. A thread takes this latch, checks
@@ -67,8 +67,8 @@ pub struct Tree<F: SlotForm, P: Policy> {
     pub(super) root: NonNull<Header>,
     pub(super) topology: Topology,
     /// One arena per home (a NUMA node that holds pages of the tree), in the order of the NUMA nodes. If the tree has
-    /// pages without latches, as many arenas for these follow. Retired pages are freed to these arenas by the tree's
-    /// address, so the tree must not be moved in memory.
+    /// pages without latches, as many arenas for these follow. Reclamation finds these arenas by the tree's address, so
+    /// the tree must not be moved in memory.
     pub(super) arenas: Box<[BlockArena]>,
     /// The number of homes.
     pub(super) homes: usize,
@@ -113,7 +113,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
     /// Finds the page on a level to which `goal` (a key, or an end of the level) leads. Returns `None` if the tree has
     /// no such level.
     ///
-    /// The caller validates all reads of the page, including the check that it is the right page.
+    /// The caller validates all reads of the page, including those by which this method has chosen the page.
     #[inline]
     pub(super) fn find<'g>(&self, goal: Goal<'_, F>, level: usize, guard: &'g Guard<'_>) -> Option<Held<'g, F, P>> {
         'again: loop {
@@ -213,7 +213,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
     }
 
     /// Stores a value word; see [`Structure::put`](crate::map::Structure::put). If `near` is given, the search tries
-    /// this leaf first. The leaf that has the key afterwards is stored in `near`.
+    /// this leaf first. If the key is present afterwards, its leaf is stored in `near`. (If the insertion has split the
+    /// leaf, the key may be in the page to the right.)
     pub(super) fn put<'g>(
         &self,
         near: &mut Option<Page<'g, F, P>>,
@@ -286,14 +287,15 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// Removes an entry from a leaf, and unlatches the leaf.
+    /// Removes an entry from a leaf, unlatches the leaf, and balances it if it is underfull.
     pub(super) fn take(&self, locked: Locked<'_, F, P>, slot: usize, key: F::Probe<'_>, guard: &Guard<'_>) {
         if self.cut_out(locked, slot, guard) {
             self.shrink(key, guard);
         }
     }
 
-    /// Removes an entry as [`take`](Self::take) does. If it returns true, the caller must balance the level above.
+    /// Removes an entry and unlatches the leaf, as [`take`](Self::take) does. Returns `true` if the leaf is underfull.
+    /// Then the caller must call [`shrink`](Self::shrink).
     pub(super) fn cut_out(&self, locked: Locked<'_, F, P>, slot: usize, guard: &Guard<'_>) -> bool {
         let page = locked.page();
         page.remove(slot);
@@ -357,7 +359,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
     }
 }
 
-/// Returns the last leaf of an earlier search, if the key belongs to it.
+/// Returns the last leaf of an earlier search, if the key belongs to this leaf and the leaf has a latch of its own.
 #[inline]
 fn revisit<'g, F: SlotForm, P: Policy>(page: Page<'g, F, P>, key: F::Probe<'_>) -> Option<Held<'g, F, P>> {
     if !page.has_latch() {
@@ -369,7 +371,7 @@ fn revisit<'g, F: SlotForm, P: Policy>(page: Page<'g, F, P>, key: F::Probe<'_>) 
     (page.level() == 0 && page.covers(key)).then_some(((page, seen), hold))
 }
 
-/// Replaces a word. Returns `None` if the page has changed since `seen`.
+/// Replaces a word as `when` says. Returns `None` if the page has changed since `seen`, or is latched.
 #[inline]
 fn store<F: SlotForm, P: Policy>((page, seen): Seen<'_, F, P>, slot: usize, word: u64, when: When) -> Option<Put> {
     let place = page.value(slot);

@@ -2,9 +2,10 @@
 //! explains the chunk, its tags, and the parts of a *scattered* chunk; a *quiet* chunk has no parts.
 //!
 //! If the version is unchanged, the chunk has changed only in place since the walk: values were replaced, entries were
-//! marked as removed, or parts were changed. So every fact that the walk has found, and that such changes preserve, is
-//! still true. If walks are transactions, too, an unchanged version proves only that no entry has moved, so each change
-//! checks again whether the key is present.
+//! marked as removed, or parts were changed. Facts that the walk has found and that such changes preserve are still
+//! true. If walks are transactions, too, an unchanged version proves only that the chunk was not restructured (split,
+//! merged, sorted, scattered or joined): entries may have been added, removed, or moved within the chunk. So each
+//! change checks again whether the key is present.
 
 use super::chunk::{Chunk, Part, Slots};
 use super::find::Spot;
@@ -119,8 +120,8 @@ fn write(change: &mut impl Changing, page: &impl Slots, slot: usize, entry: (u64
     page.write(slot, entry, tag, |_| tags, |word, value| change.set(word, value));
 }
 
-/// Replaces the value of a key that was found, or returns the current value if it is not the expected one. It is used
-/// with transactions.
+/// Replaces the value of a key that was found, or returns the current value if another value is expected. This change
+/// is used with transactions.
 #[derive(Clone, Copy)]
 pub(super) struct Replace<'g, S: Size> {
     pub(super) chunk: &'g Chunk<S>,
@@ -204,9 +205,9 @@ impl<F: ChunkForm, S: Size, P: Run> Change for Remove<'_, '_, F, S, P> {
     }
 }
 
-/// Removes an entry from a scattered chunk's own slots, only by marking its slot as [`GONE`]. The change writes one
-/// cache line of tags, so it conflicts only with removals and insertions that write the same line. The reserve (the
-/// sorted entries) stays in order until the parts are emptied.
+/// Removes an entry from a scattered chunk's own slots, only by marking the entry's slot as [`GONE`]. The change writes
+/// one cache line of tags, so it conflicts only with transactions that access this line. The reserve (the sorted
+/// entries) stays in order until the parts are emptied.
 #[derive(Clone, Copy)]
 pub(super) struct Mark<'g> {
     pub(super) spot: Spot<'g>,
@@ -218,7 +219,7 @@ impl Change for Mark<'_> {
     type Out = Option<Removed>;
 
     /// The change writes one word of tags, so a walk sees the entry either present or absent. An unchanged version does
-    /// not prove that the entry is still present. So a transaction that replaces its value checks the tag.
+    /// not prove that the entry is still present. So a transaction that replaces the entry's value checks the tag.
     const IN_PLACE: bool = true;
 
     #[inline(always)]
@@ -292,7 +293,7 @@ fn close(change: &mut impl Changing, page: &impl Run, slot: usize) {
     }
 }
 
-/// Moves the last entry into `slot`, which may be its own, and clears the last slot.
+/// Moves the last entry into `slot`, which may be the last slot itself, and then clears the last slot.
 #[inline]
 fn move_last(change: &mut impl Changing, page: &impl Slots, slot: usize, last: usize) {
     let look = InChange(change);

@@ -6,10 +6,10 @@
 //!  192  111 x { key, value }                                                                      -> 28 lines
 //! ```
 //!
-//! A *tag* is the fingerprint of a slot's key, a hash byte: a key is present exactly if a slot has both its tag and the
-//! key. Two byte values are never tags of keys: zero marks a free slot, and [`GONE`] marks a slot of a scattered chunk
-//! whose entry was removed. A contended chunk has a [`Scatter`]: four *parts* of two cache lines, each with its own
-//! lock and tags. The key's tag selects the part into which it is inserted, so that insertions seldom conflict.
+//! A *tag* is the fingerprint of a slot's key, a hash byte: a key is present exactly if a slot has both the key and the
+//! key's tag. Two byte values are never tags of keys: zero marks a free slot, and [`GONE`] marks a slot of a scattered
+//! chunk whose entry was removed. A contended chunk has a [`Scatter`]: four *parts* of two cache lines, each with its
+//! own lock and tags. A key's tag selects the part into which the key is inserted, so that insertions seldom conflict.
 //!
 //! # Invariants
 //! 1. Used slots are dense: the first slots have non-zero tags, and the others have the tag zero. This also holds in
@@ -19,19 +19,20 @@
 //!    splits.
 //! 3. A key is in one slot of the chunk whose range contains it: one of the chunk's own slots, or a slot in the part of
 //!    its tag.
-//! 4. `low` never changes; `high` is the next chunk's `low`, and is unused in the last chunk. Obsolete chunks have
-//!    neither entries nor parts.
+//! 4. `low` never changes; `high` is the next chunk's `low`, and is unused in the last chunk. An obsolete chunk's slots
+//!    still have words, but other chunks own the entries.
 //! 5. While the version does not change, `scatter` and the range do not change. In a scattered chunk no key is added to
-//!    the chunk's own slots or moved in them; a removal marks the slot as [`GONE`] and leaves its words. So at that
-//!    version the absence of a key from the chunk's own slots stays true, whatever is added to parts.
+//!    the chunk's own slots or moved in them; a removal marks the slot as [`GONE`] and leaves the slot's words. So
+//!    while the version does not change, a key that is absent from the chunk's own slots stays absent from them,
+//!    whatever is added to parts.
 //! 6. A slot's value may change, by one atomic operation, while the chunk is shared. A part changes while the chunk is
-//!    shared and the part locked, or in a change of the whole chunk. Everything else changes only in a change of the
-//!    whole chunk.
+//!    shared and the part locked, or in a change of the whole chunk. Everything else, except the heat, changes only in
+//!    a change of the whole chunk.
 //!
 //! Versions: see [`region`](archipelago_sync::region). Each change of the whole chunk makes a new version, except in
-//! two cases. First, if walks are transactions, too. Second, if changes are transactions and the change writes one word
-//! (it replaces a value, or removes an entry from a scattered chunk). Splits, merges, sorting, and adding or removing
-//! the scatter make a new version both with transactions and with version locks, since they lock the chunk explicitly.
+//! two cases: walks are transactions, too; or changes are transactions, and the change writes one word (it replaces a
+//! value, or removes an entry from a scattered chunk's own slots). Splits, merges, sorting, and adding or removing the
+//! scatter lock the chunk explicitly. So they make a new version in these cases, too.
 
 use super::form::{ChunkForm, GONE};
 use super::heat::Heat;
@@ -58,8 +59,8 @@ struct Lines<T>(T);
 pub struct Chunk<S: Size> {
     lock: VersionLock,
     tags: S::Tags,
-    /// The chunk's heat. It is in the cache line of the lock, so that a write that only replaces a value accesses no
-    /// further line.
+    /// The chunk's heat. It is in a cache line of the tags, which a search reads anyway. So a write that only replaces
+    /// a value accesses no further line for it.
     pub(super) heat: Heat,
     pub(super) sorted: Word,
     low: Word,
@@ -219,8 +220,8 @@ pub(super) trait Slots: Page {
         set(word, get(word) & !(0xFF << shift) | u64::from(tag) << shift);
     }
 
-    /// Sets a slot's tag to one that no key has. The slot's words stay, since a reader that has seen the old tag may
-    /// still read them.
+    /// Sets a slot's tag to a value that no key's tag has. The slot's words stay, since a reader that has seen the old
+    /// tag may still read them.
     #[inline(always)]
     fn retag(&self, slot: usize, tag: u8, get: impl Fn(&Word) -> u64, mut set: impl FnMut(&Word, u64)) {
         let (word, shift) = (&self.tags()[slot / 8], slot % 8 * 8);
@@ -300,17 +301,18 @@ impl<S: Size> Slots for Part<S> {
 /// Entries of a chunk and its parts, in order.
 pub(super) struct Gathered {
     pub(super) pairs: Vec<(u64, u64)>,
-    /// Whether the entries were in order before.
+    /// Whether the chunk had all entries in order, in its reserve.
     pub(super) in_order: bool,
 }
 
 impl<S: Size> Chunk<S> {
-    /// Makes a chunk with a range and no entries, which no other thread can access yet. It owns both bounds.
+    /// Makes a chunk with a range and no entries, which no other thread can access yet. The chunk takes over the words
+    /// of both bounds.
     pub(super) fn new(memory: &Memory, low: u64, high: u64, next: *mut Self) -> *mut Self {
         Self::new_at(memory, memory.home(), low, high, next)
     }
 
-    /// Makes a chunk as `new` does, from an arena.
+    /// Makes a chunk as `new` does, in the arena with the number `home`.
     pub(super) fn new_at(memory: &Memory, home: usize, low: u64, high: u64, next: *mut Self) -> *mut Self {
         // SAFETY: the target is null or a chunk, which is retired by RCU once nothing leads to it.
         let (next, scatter) = unsafe { (Link::new(next), Link::new(core::ptr::null_mut())) };
@@ -336,7 +338,7 @@ impl<S: Size> Chunk<S> {
     /// Frees a chunk, its lower bound, and its scatter; not its entries or its upper bound.
     ///
     /// # Safety
-    /// The chunk must have been made by [`new`](Self::new), from this arena, and no thread may use it now or later.
+    /// The chunk must be from this arena, and no thread may use it now or later.
     pub(super) unsafe fn free<F: ChunkForm>(chunk: NonNull<Self>, arena: &BlockArena) {
         // SAFETY: the caller guarantees the contract; a scatter belongs to its chunk.
         unsafe {
@@ -484,8 +486,8 @@ impl<S: Size> Chunk<S> {
         self.parts().iter().for_each(Part::empty);
     }
 
-    /// Checks the chunk's own invariants. No thread may use the chunk meanwhile. Returns the number of its entries, and
-    /// the bytes of their keys.
+    /// Checks the chunk's own invariants. No other thread may use the chunk meanwhile. Returns the number of its
+    /// entries, and the bytes of their keys.
     pub(super) fn check<F: ChunkForm>(&self) -> (usize, usize) {
         let count = self.count(&Alone);
         assert!(self.sorted.load() as usize <= count, "the reserve is a part of the entries");
@@ -544,7 +546,8 @@ fn compare<F: ChunkForm>(a: u64, b: u64) -> core::cmp::Ordering {
     unsafe { F::compare(F::kept(a), F::kept(b)) }
 }
 
-/// Up to this many entries are inserted into a sorted run one by one; more are sorted first and then merged.
+/// Up to this many entries are inserted into a sorted run one by one. More entries are sorted first, and then merged
+/// with the run.
 const FEW: usize = 16;
 
 /// Sorts entries whose keys the caller may read. The first `run` entries must be in order.

@@ -36,8 +36,8 @@ pub struct Core<F: ChunkForm, I: Index<F>> {
     pub(super) thin: Thin,
     first: NonNull<Chunk<I::Size>>,
     form: PhantomData<F>,
-    // Dropped after everything that reclamation may use, and before the memory, since dropping the domain frees retired
-    // pages.
+    // The domain is declared, and so dropped, before the memory: dropping the domain frees retired chunks in the
+    // memory's arenas.
     pub(super) domain: Domain,
     pub(super) memory: Memory,
 }
@@ -54,7 +54,8 @@ impl<F: ChunkForm, I: Index<F>> Owner for Core<F, I> {
 }
 
 impl<F: ChunkForm, I: Index<F>> Core<F, I> {
-    /// A chunk with fewer entries than this is merged with a neighbour if the two fit.
+    /// If fewer than this many of a chunk's own slots have entries, the chunk is merged with a neighbour if the two
+    /// fit.
     const UNDERFULL: usize = I::Size::SLOTS / 4;
 
     pub(super) fn new(config: Config, limits: Limits, this: Weak<Self>) -> Self {
@@ -106,7 +107,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         self.find(guard, key, F::slot_tag(key)).spot.map(|spot| spot.value)
     }
 
-    /// Returns whether `key` is present, or its chunk has a free slot for it.
+    /// Returns whether `key` is present, or its chunk (if scattered, the key's part) has a free slot.
     pub(super) fn has_place(&self, guard: &Guard<'_>, key: F::Probe<'_>) -> bool {
         let tag = F::slot_tag(key);
         let Found { chunk, spot, scatter, .. } = self.find(guard, key, tag);
@@ -131,8 +132,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         }
     }
 
-    /// Stores as [`store`](Self::store) does, in all cases. `found` is the result of a walk, if a change at its version
-    /// was not refused yet.
+    /// Stores as [`store`](Self::store) does, in all cases. `found` is the result of a walk, or `None` if a change at
+    /// the walk's version was already refused.
     #[inline(never)]
     fn store_slowly<'g>(
         &'g self,
@@ -219,14 +220,14 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         Err(Stale)
     }
 
-    /// Returns the scatter at whose door threads wait before they change a contended chunk. Returns `None` if the chunk
-    /// has no scatter, or if changes are not transactions, so that they cannot abort each other.
+    /// Returns the scatter at whose door a thread waits before it replaces a value in a part. Returns `None` if the key
+    /// is not in a part, or if changes are not transactions, so that they cannot abort each other.
     #[inline(always)]
     fn door<'g>(&self, scatter: Option<&'g Scatter<I::Size>>) -> Option<&'g Scatter<I::Size>> {
         if self.region.is_transactional() && self.config.doors { scatter } else { None }
     }
 
-    /// Updates the chunk's heat by a result, and returns the result.
+    /// Updates the chunk's heat by a result, scatters the chunk if it is contended now, and returns the result.
     #[inline(always)]
     fn noted<R>(&self, found: &Found<'_, I::Size>, result: Result<R, Stale>) -> Result<R, Stale> {
         if self.config.contention == Contention::Adaptive && !found.chunk.is_scattered(&Alone) {
@@ -279,8 +280,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
                     false => self.region.update(chunk, version, remove),
                 }
             }
-            // The result of `is_scattered` is not proven. If it is wrong, the change fails, since the chunk's version
-            // is another one.
+            // The result of `is_scattered` is not proven. If the result is wrong, the chunk has another version by now,
+            // so the change fails.
             None if chunk.is_scattered(&Alone) => self.region.update(chunk, version, Mark { spot, tag, expected }),
             None => {
                 let remove = Remove::<F, _, _> { chunk, page: chunk, key, tag, expected };
@@ -311,8 +312,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     /// Does the remaining work after the removal of an entry. The caller owns the entry's word.
     pub(super) fn let_go(&self, guard: &Guard<'_>, chunk: &Chunk<I::Size>, key: F::Probe<'_>, removed: Removed) -> u64 {
         self.tally.add(Growth::default().entry_gone(F::kept_bytes(key)));
-        // A chunk whose right neighbour is full may still fit together with its left neighbour. So the merge is tried
-        // at every fourth removal. The count is not proven (validated); here it is only a hint.
+        // A merge fails if the neighbours are too full or locked. So it is tried again at every fourth removal from an
+        // underfull chunk. The count is not proven (validated); here it is only a hint.
         let left = chunk.entries_now();
         if left < Self::UNDERFULL && left.is_multiple_of(4) {
             self.shrink(guard, chunk);

@@ -1,9 +1,10 @@
 //! The door of a contended chunk (a leaf to which many threads write) has one bit per group of keys. It serializes
-//! threads that are about to change the same key in transactions, so that they do not abort each other.
+//! threads that are about to replace the value of the same key in a part, in transactions, so that these threads do not
+//! abort each other.
 //!
-//! The bits are hints, and correctness does not depend on them. A thread holds at most one bit, does not wait for
-//! another bit or a lock while it holds one, and takes no bit in a region (a transaction, or a section under a lock).
-//! So threads do not wait in a circle, and a split does not wait for a bit.
+//! The bits are hints, and correctness does not depend on them. A thread holds at most one bit, and while it holds the
+//! bit, it may wait for a page's lock but not for another bit. No thread takes a bit while it holds a lock or is in a
+//! transaction. So threads do not wait in a circle, and a split does not wait for a bit.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_sync::backoff::Backoff;
@@ -12,19 +13,19 @@ use archipelago_sync::backoff::Backoff;
 #[derive(Default)]
 pub(super) struct Door(AtomicU64);
 
-/// A thread's presence within the door. Dropping it clears the bit.
+/// A thread's hold of a bit. Dropping it clears the bit.
 pub(super) struct Within<'d> {
     door: &'d Door,
     bit: u64,
 }
 
 impl Door {
-    /// Waits until no other thread is within for this tag's bit.
+    /// Waits until no other thread holds this tag's bit, and takes the bit.
     pub(super) fn enter(&self, tag: u8) -> Within<'_> {
         let bit = 1 << (tag % 64);
         let backoff = Backoff::new();
-        // Acquire and Release: the thread sees the previous thread's writes, so the transaction finds them in its own
-        // cache.
+        // Acquire and Release: the thread sees the writes of the previous holder of the bit before its own transaction
+        // begins.
         while self.0.fetch_or(bit, Ordering::Acquire) & bit != 0 {
             while self.0.load(Ordering::Relaxed) & bit != 0 {
                 backoff.wait();

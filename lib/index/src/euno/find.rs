@@ -1,6 +1,6 @@
 //! The index phase (the search for a chunk) and all reads of chunks. Both are walks, see
 //! [`region`](archipelago_sync::region). A walk's result is proven (its reads were validated), and includes the version
-//! at which it was true.
+//! at which the result was true.
 
 use super::chunk::{Chunk, Scatter, Slots, each_of, first};
 use super::form::{ChunkForm, GONE};
@@ -128,12 +128,13 @@ impl<'g, F: ChunkForm, I: Index<F>> Traverse<'g> for Locate<'g, '_, F, I> {
 pub(super) struct Copying<'g, 'k, 'b, F: ChunkForm, I: Index<F>> {
     pub(super) index: &'g I,
     pub(super) aim: Aim<F::Probe<'k>>,
-    /// The chunk that begins at the goal, if it is known. If it was removed from the list meanwhile, the walk uses the
-    /// index.
+    /// The chunk that begins at the goal, if known. If this chunk was removed from the list meanwhile, the walk uses
+    /// the index.
     pub(super) near: Option<&'g Chunk<I::Size>>,
     /// The number of chunks to prefetch in addition, see [`Index::seek`].
     pub(super) ahead: usize,
-    /// With [`Aim::At`]: if the order is known, copy at most this many entries from the goal on.
+    /// With [`Aim::At`]: if the chunk is quiet and all of its entries are in order, at most this many are copied, from
+    /// the goal on.
     pub(super) limit: usize,
     /// The destination, with room for all entries of a chunk.
     pub(super) to: &'b [Cell<(u64, u64)>],
@@ -156,7 +157,7 @@ pub(super) struct Copied<'g, S: Size> {
     pub(super) len: usize,
     pub(super) run: usize,
     pub(super) scattered: bool,
-    /// The next chunk, if there is one, and the word of the bound between the two.
+    /// The next chunk, if there is one, and the word of the bound between the two chunks.
     pub(super) next: Option<(*const Chunk<S>, u64)>,
 }
 
@@ -164,7 +165,7 @@ impl<'g, F: ChunkForm, I: Index<F>> Traverse<'g> for Copying<'g, '_, '_, F, I> {
     type Out = Copied<'g, I::Size>;
 
     fn run(self, walk: &mut impl Walk<'g>) -> Result<Self::Out, Again> {
-        // The lower bound of a live chunk never changes.
+        // A live chunk still begins at the goal, since its lower bound never changes.
         let near = self.near.filter(|near| near.lock().look() != Look::Obsolete);
         let chunk = match near {
             Some(near) => walk.enter(near)?,

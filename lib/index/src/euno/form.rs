@@ -2,8 +2,9 @@
 //! of a byte string is the address of an immutable box with the bytes.
 //!
 //! # Ownership of boxes
-//! Each key word in an entry, in a chunk's `low` or `high`, or among an inner node's separators owns a box of its own.
-//! The thread that removes the word retires the box.
+//! Each key word in an entry, in a chunk's or tower's `low`, in a chunk's `high`, or among an inner node's separators
+//! owns a box of its own. (The key beside a tower's link is the word of the following tower's `low`.) The thread that
+//! removes the word retires the box, or retires the page with the box.
 
 use crate::structure::{Bytes, Form, Word};
 use archipelago_platform::memory::taken_by;

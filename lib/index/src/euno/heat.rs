@@ -1,5 +1,5 @@
-//! Detects contention of a chunk (a leaf). While a chunk has no conflicts, nothing is counted. After a conflict its
-//! writes are counted for a while.
+//! Detects contention of a chunk (a leaf). While a chunk has no conflicts, nothing is counted. After a conflict, the
+//! chunk's writes are counted for a while.
 //!
 //! A change of a chunk is *refused* if the chunk no longer has the expected version, or if another thread's access
 //! aborts the change's transaction.

@@ -21,8 +21,9 @@ impl<'g, P: Page> Held<'g, P> {
         page.lock().try_lock_at(version).then(|| Self { page, changed: false })
     }
 
-    /// Locks the page, unless it gets another version first. It waits for threads that hold the lock without changing
-    /// the page. Among these are walks whose transactions could not commit, so that they read the page under its lock.
+    /// Locks the page. Returns `None` if the page gets another version first. The method waits for threads that hold
+    /// the lock without changing the page. Such a thread is, for example, in a walk whose transaction could not commit,
+    /// and therefore reads the page under its lock.
     pub(super) fn wait_at(page: &'g P, version: Version) -> Option<Self> {
         let backoff = Backoff::new();
         while page.lock().read_unlocked() == Some(version) {
@@ -40,8 +41,8 @@ impl<'g, P: Page> Held<'g, P> {
         page.lock().try_lock().then(|| Self { page, changed: false })
     }
 
-    /// Waits for the lock. Returns `None` if the page is removed from the structure. The caller holds no lock, except
-    /// that it may hold locks of chunks if the page is a tower.
+    /// Waits for the lock. Returns `None` if the page is removed from the structure. If the page is a tower, the caller
+    /// may hold locks of chunks; otherwise it holds no lock.
     pub(super) fn wait(page: &'g P) -> Option<Self> {
         page.lock().lock().then(|| Self { page, changed: false })
     }

@@ -18,9 +18,10 @@ pub enum Aim<P> {
     Last,
 }
 
-/// An index over a list of chunks. Its entries always lead to chunks of the list. A chunk is added to the index while
-/// the chunk to its left, from which it was split, is locked. A chunk is removed from the index while it and the chunk
-/// to its left are locked, before it becomes obsolete. The list's first chunk is never removed.
+/// An index over a list of chunks. Its entries lead to chunks of the list. (While a chunk is being replaced, its entry
+/// may still lead to the old chunk, which is locked.) A chunk is added to the index while the chunk from which it was
+/// split, to the left of it, is locked. A chunk is removed from the index while it and the chunk to its left are
+/// locked, before it becomes obsolete. The list's first chunk is never removed.
 pub trait Index<F: ChunkForm>: Send + Sync + Sized + 'static {
     /// The sizes of chunks.
     type Size: Size;
@@ -43,15 +44,15 @@ pub trait Index<F: ChunkForm>: Send + Sync + Sized + 'static {
         ahead: usize,
     ) -> Result<&'g Chunk<Self::Size>, Again>;
 
-    /// Adds a chunk. The caller holds a guard, and the lock of the chunk to its left.
+    /// Adds a chunk. The caller holds a guard, and the lock of the chunk from which this chunk was split.
     fn add(&self, chunk: &Chunk<Self::Size>);
 
     /// Removes a chunk, if that is possible now. Returns whether it was removed. The caller holds a guard, and the
-    /// locks of this chunk and of the one to its left.
+    /// locks of this chunk and of the chunk to its left.
     fn forget(&self, chunk: &Chunk<Self::Size>, waste: &mut Waste) -> bool;
 
-    /// Replaces a chunk by another one with the same range. The caller holds a guard, and the locks of the old one and
-    /// of the one to its left.
+    /// Replaces a chunk by another one with the same range. The caller holds a guard, and the locks of the old chunk
+    /// and of the chunk to the left of it.
     fn replace(&self, old: &Chunk<Self::Size>, new: &Chunk<Self::Size>, waste: &mut Waste);
 
     /// Compacts the index after chunks near `key` were removed. The caller holds a guard, and no lock.

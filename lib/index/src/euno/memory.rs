@@ -1,4 +1,5 @@
-//! The memory of chunks: blocks of one size, on the NUMA node of the thread that makes the chunk.
+//! The memory of chunks: blocks of one size, on the NUMA node of the thread that makes the chunk. A chunk that is moved
+//! stays on its node.
 //!
 //! In this way a large map is in huge pages, which saves misses of address translation in look-ups, and chunks have no
 //! allocator overhead.
@@ -56,7 +57,7 @@ impl Memory {
         self.arenas[home].is_closed(chunk)
     }
 
-    /// Returns the number of bytes of chunks that are free, on the caller's node.
+    /// Returns how many bytes of the caller's node's arena are free for chunks.
     pub(super) fn spare(&self) -> usize {
         self.arenas[self.home()].bytes_spare()
     }

@@ -5,19 +5,20 @@
 //! |---|---|---|
 //! | quiet | scattered | writes are refused too often ([`heat`](super::heat)) |
 //! | scattered | quiet | its parts were emptied often enough |
-//! | scattered, a part full | scattered, parts empty | all entries are sorted into the reserve, if that leaves room |
+//! | scattered, a part full | scattered, parts empty | all entries fill at most three quarters of the chunk's own slots |
 //! | full | less full, and one or two new chunks instead of the next one | otherwise, if the chunks can be balanced |
 //! | full | two chunks | otherwise |
-//! | few entries | removed | the chunk to its left takes the entries over; readers in the chunk find it obsolete |
+//! | two chunks, together with few entries | the left one, with all entries | a removal leaves one of them underfull |
 //!
-//! A full chunk and the next chunk can be balanced if keys do not arrive in ascending order, both chunks are quiet, and
-//! the next chunk's lock is free. A split makes a new chunk to the right. The new chunk gets the upper half of the
-//! entries, or, if keys arrive in ascending order, only the entries that do not fit.
+//! A full chunk and the next chunk can be balanced if keys do not arrive in ascending order, both chunks are quiet, the
+//! next chunk's lock is free, and the index can remove the next chunk. A split makes a new chunk to the right. The new
+//! chunk gets the upper half of the entries. If keys arrive in ascending order, it gets only the entries that do not
+//! fit, and a few more if the keys were not exactly in order.
 //!
 //! A split makes the new chunk, shortens the old one, adds the new one to the index, and then unlocks the old one.
-//! Until the new chunk is in the index, a thread that searches for a key that has moved reaches the old chunk. It waits
-//! at the old chunk, and then finds that its path has changed. A merge locks both chunks, removes the right one from
-//! the index, moves its entries, makes it obsolete, and retires it. A walk proves its path when it enters a chunk
+//! Until the new chunk is in the index, a thread that searches for a moved key reaches the old chunk, which is locked.
+//! The thread waits, and then repeats its walk. A merge locks both chunks, removes the right one from the index, moves
+//! its entries, makes it obsolete, and retires it. A walk that enters a chunk proves the link to the chunk
 //! (`Walk::follow`), so no walk enters a removed chunk.
 
 use super::Contention;
@@ -46,7 +47,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     /// Two neighbouring chunks are merged if they have at most this many entries together.
     const FIT: usize = I::Size::SLOTS / 2;
 
-    /// Makes room for `key` in a chunk that still has this version.
+    /// If the chunk still has this version, makes room for `key` in it.
     #[cold]
     pub(super) fn make_room(&self, guard: &Guard<'_>, chunk: &Chunk<I::Size>, version: Version, key: F::Probe<'_>) {
         let Some(mut held) = Held::at(chunk, version) else { return };
@@ -66,7 +67,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         unsafe { waste.retire::<F>(guard, &self.memory) };
     }
 
-    /// Sorts the entries of a quiet chunk that still has this version.
+    /// Sorts a quiet chunk's entries, if the chunk still has this version.
     #[cold]
     pub(super) fn tidy(&self, chunk: &Chunk<I::Size>, version: Version) {
         if let Some(mut held) = Held::at(chunk, version) {
@@ -75,7 +76,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         }
     }
 
-    /// For tests: scatters every quiet chunk, and joins every scattered one.
+    /// For tests: scatters every quiet chunk, and joins every scattered chunk whose entries fit into the chunk's own
+    /// slots.
     pub(super) fn flip_chunks(&self, guard: &Guard<'_>) {
         let mut at = Some(self.first());
         let mut waste = Waste::default();
@@ -123,9 +125,9 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         }
     }
 
-    /// Distributes the entries of a locked chunk and of the next one: over these two if the next one has room,
-    /// otherwise over three chunks. So chunks that fill at the same pace are never all half empty at the same time.
-    /// Returns whether this was possible.
+    /// Distributes the entries of a locked chunk and of the next one: over two chunks if the next one has room,
+    /// otherwise over three. So chunks that fill at the same pace are never all half empty at the same time. Returns
+    /// whether the entries were distributed.
     ///
     /// The next chunk is replaced, since a chunk's lower bound never changes. After the next chunk has been removed
     /// from the index, and before its successors are added, threads that search for its keys wait at the locked chunk.
@@ -179,8 +181,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         let pairs = &all.pairs;
         // SAFETY: the words are keys of a chunk that is locked.
         let kept = |at: usize| unsafe { F::kept(pairs[at].0) };
-        // If keys arrive in ascending order, this chunk stays full and the next one gets the new keys. Some slots stay
-        // free in case several threads insert and one is late.
+        // If keys arrive in ascending order, this chunk stays full and the next one gets the new keys. If the keys were
+        // not exactly in order, since several threads insert them, some slots stay free for late keys.
         let last = pairs.len() - 1;
         let rising = F::compare(kept(last), key).is_lt();
         let middle = match all.in_order {
@@ -208,8 +210,9 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         self.tally.add(Growth::default().node(0));
     }
 
-    /// Gives the right half of a split the same contention state as the left half. If keys are ascending, only the
-    /// right half will be contended, so the scatter moves to it.
+    /// Gives the right half of a split the same contention state as the left half. Exception: if keys are ascending,
+    /// and chunks are scattered only while they are contended, the scatter moves to the right half, since only this
+    /// half will be contended.
     fn share_scatter(&self, chunk: &Chunk<I::Size>, right: &Chunk<I::Size>, rising: bool) {
         if !chunk.is_scattered(&Alone) {
             return;
@@ -248,9 +251,9 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
             && Held::wait(chunk).is_some_and(|mut left| self.take_over_next(&mut left, Self::FIT, waste))
     }
 
-    /// Returns whether a chunk and the next one seem to fit into one. The result is not proven (validated). The check
-    /// avoids useless locking, which would stop all threads at the chunk each time that a key is inserted and removed.
-    /// The caller holds a guard.
+    /// Returns whether the entries of a chunk and of the next one seem few enough for a merge. The result is not proven
+    /// (validated). The check avoids useless locking, which would stop all threads at the chunk each time that a key is
+    /// inserted and removed again. The caller holds a guard.
     fn seems_to_fit(chunk: &Chunk<I::Size>) -> bool {
         // SAFETY: a chunk is retired after it has left the list, and under the guard.
         let next = unsafe { chunk.next.load().as_ref() };
@@ -270,8 +273,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         core::ptr::eq(left.next.load(), chunk) && self.take_over_next(&mut left, Self::FIT, waste)
     }
 
-    /// Merges the next chunk into the locked chunk `left`, if the two have at most `most` entries and the next chunk's
-    /// lock is free.
+    /// Merges the next chunk into the locked chunk `left`, if the two have at most `most` entries, the next chunk's
+    /// lock is free, and the index can remove the next chunk.
     pub(super) fn take_over_next(&self, left: &mut Held<'_, Chunk<I::Size>>, most: usize, waste: &mut Waste) -> bool {
         // SAFETY: a locked chunk's neighbour does not become obsolete, so it is not retired under the caller's guard.
         let Some(right) = (unsafe { left.next.load().as_ref() }) else { return false };

@@ -1,8 +1,9 @@
 //! Walks over entries, and the ends of the map.
 //!
-//! A scan copies a chunk, proves (validates) the whole copy, shows its entries, and continues at the *key* at which the
-//! chunk's range ended: in the next chunk if this chunk still begins at the key, otherwise by the index. So splits and
-//! merges between two chunks neither hide an entry nor show one twice.
+//! A scan copies a chunk, proves (validates) the whole copy, shows the copied entries, and continues at the *key* at
+//! which the chunk's range ended. If the next chunk is still in the list, it begins at this key, and the scan copies
+//! it. Otherwise, and in a tree once every few chunks, the scan finds the key's chunk by the index. So splits and
+//! merges between two copies neither hide an entry nor show one twice.
 
 use super::change::{Removed, take_out};
 use super::chunk::{Chunk, sort};
@@ -81,7 +82,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     /// The approximate number of entries of a chunk, by which a scan estimates how many chunks it will read.
     const SCANNED: usize = I::Size::SLOTS * 2 / 3;
 
-    /// Copies a chunk's entries, in order. If many of them were not in order in a quiet chunk, also sorts the chunk.
+    /// Copies a chunk's entries, in order. If the chunk is quiet and many of its entries were not in order, also sorts
+    /// the chunk.
     fn copy<'g>(
         &'g self,
         guard: &'g Guard<'_>,
@@ -128,7 +130,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
             }
             let which = Which { aim: Aim::At(at), near, ahead: fetched };
             let copied = self.copy(guard, which, limit - seen, &mut page);
-            // If the chunk was removed meanwhile, it was merged into a chunk that begins before it.
+            // If the chunk was removed meanwhile, the copied chunk may begin before the key.
             let begins_there = near.is_some_and(|near| core::ptr::eq(near, copied.chunk));
             let first = if begins_there { 0 } else { page.rank::<F>(copied.len, at, Ordering::is_lt) };
             page.fetch(first..copied.len.min(first.saturating_add(limit - seen)), words);
@@ -180,8 +182,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         seen
     }
 
-    /// Removes the entry at the given end of the map, if the map has any. `found` is called with the entry after all
-    /// locks are released.
+    /// Removes the entry at the given end of the map, if the map has entries. `found` is called with the entry after
+    /// all locks are released.
     ///
     /// This is linearizable: the entry is removed while its chunk is locked, and while all chunks between this chunk
     /// and the end of the map are locked and empty.
@@ -250,5 +252,5 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
 /// The entry that was removed, and its chunk. `None` if the map has no entry.
 type Taken<'g, S> = Option<(&'g Chunk<S>, Removed)>;
 
-/// Another thread holds a lock, so the operation is repeated.
+/// A lock was not free, or a chunk had another version, so the operation is repeated.
 struct Busy;

@@ -28,8 +28,8 @@ pub trait Size: Copy + Send + Sync + 'static {
     type PartEntries: Array<Entry>;
     /// An inner node's words: two more than separators.
     type Words: Array<Word>;
-    /// An inner node's links to children of type `P`: one more than separators. `P` has no bound: to show that a node is
-    /// `Sync`, the compiler would need that the node is `Sync` (E0275).
+    /// An inner node's links to children of type `P`: one more than separators. `P` has no bound: with the bound
+    /// `Sync`, the compiler could show that a node is `Sync` only from the node being `Sync` (E0275).
     type Children<P>: Array<Link<P>>;
 
     /// The number of a chunk's own slots.

@@ -2,12 +2,12 @@
 //!
 //! Chunks (leaves of the map) are allocated in memory regions of up to 2 MiB, and a region is freed only when it has no
 //! chunk. (A `BlockArena` calls such a region a chunk, and what it allocates a block.) So after most chunks have been
-//! merged, the remaining chunks occupy nearly as many regions as before. A walk along the list moves each chunk out of
+//! merged, the remaining chunks occupy nearly as many regions as before. A walk along the list moves chunks out of
 //! regions that are mostly free: such regions are *closed* for allocation
 //! ([`BlockArena::close_sparse`](archipelago_platform::memory::BlockArena::close_sparse)). A thorough walk also merges
 //! neighbours that fit well into one chunk, although neither is underfull.
 //!
-//! `settle` repeats walks while this frees memory, at most [`MOST_WALKS`] times. In addition, each merge advances the
+//! `settle` repeats walks while they free memory, at most [`MOST_WALKS`] times. In addition, each merge advances the
 //! current walk by [`STEPS`] chunks, or begins a walk if half of an arena's memory is free. So walks proceed as long as
 //! chunks are merged, at a bounded cost for each merge.
 
@@ -26,7 +26,7 @@ use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
 use core::ptr::NonNull;
 
-/// The number of chunks that each merge examines.
+/// The number of chunks that are examined after each merge.
 const STEPS: usize = 8;
 
 /// The number of chunks that are examined under one guard.
@@ -41,7 +41,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
 
     /// Advances the current walk after a merge, as the module's documentation describes. The caller holds no lock.
     pub(super) fn sweep_in_passing(&self, guard: &Guard<'_>) {
-        // If the lock is held, the thread skips the sweep: the holder may be this thread, in a destructor.
+        // If the lock is held, the thread skips the sweep and does not wait: the holder may be this thread, in a
+        // destructor.
         let Ok(mut at) = self.sweeping.try_lock() else { return };
         let begin = || (self.memory.close_sparse(Sparse::Half) > 0).then(F::least);
         let Some(from) = at.take().or_else(begin) else { return };
@@ -51,8 +52,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     /// Merges and moves chunks while this frees memory, and frees chunks that no reader can be using.
     pub(super) fn sweep(&self) {
         self.reclaim();
-        // Walks that merge are repeated while they reduce the number of chunks considerably. Then one walk moves the
-        // chunks that are the last ones in their regions after the merges.
+        // Walks that merge are repeated while each of them removes more than an eighth of the chunks. Later walks only
+        // move the chunks that are the last ones in their regions after the merges.
         let mut merge = self.is_due();
         for _ in 0..MOST_WALKS {
             if self.memory.close_sparse(Sparse::Third) == 0 && !merge {
@@ -99,7 +100,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     }
 
     fn reclaim(&self) {
-        // Each attempt advances the epoch by one, and the last retired chunks are freed after three advances.
+        // Each attempt advances the epoch by at most one, and the last retired chunks are freed after three advances.
         (0..4).for_each(|_| self.domain.collect());
     }
 
@@ -138,9 +139,10 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         next
     }
 
-    /// If the chunk after the locked chunk `left` is in a closed region (one that is to be freed), and the chunk's lock
-    /// is free, replaces the chunk by a copy with the same range and entries in another region. From the change of the
-    /// link on, a thread that reaches the old chunk finds it locked, and then obsolete.
+    /// Replaces the chunk after the locked chunk `left` by a copy with the same range and entries in another region.
+    /// Does so only if the old chunk is in a closed region (one that is to be freed), its lock is free, and its entries
+    /// fit into the copy's own slots. After the change of the link, a thread that reaches the old chunk finds it
+    /// locked, and later obsolete.
     fn move_next(&self, left: &mut Held<'_, Chunk<I::Size>>, waste: &mut Waste) {
         // SAFETY: a locked chunk's neighbour does not become obsolete, so it is not retired under the caller's guard.
         let Some(right) = (unsafe { left.next.load().as_ref() }) else { return };

@@ -1,13 +1,13 @@
 //! Towers: the search layer of [`EunoSkipList`](super::EunoSkipList), by which a walk finds the chunk (leaf) of a key.
 //!
-//! About every other chunk, at random, has a tower, of random height. On each of its levels, a tower stores a link to
-//! the following tower on this level and, beside the link, the following tower's key. So a walk decides whether to
-//! follow the link without reading the following tower. The last tower of the walk leads to its chunk, and from this
-//! chunk the walk proceeds to the right, chunk by chunk.
+//! About every other chunk, at random, has a tower, of random height. On each level, a tower stores a link to the
+//! following tower on this level and, beside the link, the following tower's key. So a walk decides whether to follow
+//! the link without reading the following tower. The last tower of the walk leads to its chunk, and from this chunk the
+//! walk proceeds to the right, chunk by chunk.
 //!
 //! # Invariants
 //! 1. Each level's towers are in ascending order of keys, and every tower of a level is also on the level below.
-//! 2. A tower's key is its chunk's `low`. The chunk is in the list as long as the tower is in level 0.
+//! 2. A tower's key is its chunk's `low`. The chunk is not obsolete as long as the tower is in level 0.
 //! 3. Towers change only under their locks, never in hardware transactions. So version validation protects readers of
 //!    towers even in maps whose chunks are changed by hardware transactions.
 //!
@@ -96,8 +96,8 @@ impl<S: Size> Tower<S> {
     }
 }
 
-/// Returns whether a walk to the goal passes this bound. It does if the goal's key is the bound or greater, and for
-/// [`Aim::Below`] only if it is greater.
+/// Returns whether a walk to the goal passes this bound. For [`Aim::At`], the walk does if the key is the bound or
+/// greater; for [`Aim::Below`], only if the goal's bound is greater; for [`Aim::Last`], always.
 #[inline(always)]
 fn reaches<F: ChunkForm>(look: &impl Look, bound: u64, aim: Aim<F::Probe<'_>>) -> Result<bool, Again> {
     Ok(match aim {
@@ -211,8 +211,8 @@ impl<F: ChunkForm, S: Size> Towers<F, S> {
         Ok(())
     }
 
-    /// Returns the lower bounds of all chunks but the first, in ascending order, within the caller's guard. If a chunk is
-    /// being changed, only the bounds before it and its own are returned.
+    /// Returns the lower bounds of all chunks but the first, in ascending order. The caller holds a guard. If a chunk
+    /// is being changed, only the bounds before it and its own are returned.
     fn lows(&self) -> Vec<u64> {
         let (mut lows, mut at) = (Vec::new(), self.head.chunk.load());
         loop {
@@ -314,7 +314,7 @@ impl<F: ChunkForm, S: Size> Index<F> for Towers<F, S> {
                 return show_some::<F>(&keys, count, &mut show);
             }
         }
-        // Few towers are at very different distances, since chance decides which chunks have one.
+        // If towers are few, the distances between them differ much, since chance decides which chunks have a tower.
         show_some::<F>(&self.lows(), count, &mut show);
     }
 

@@ -3,17 +3,19 @@
 //!
 //! An inner node has up to 62 separators ([`Size::KEYS`]), and one child more than separators: child `i` is for keys
 //! from separator `i - 1` up to, and without, separator `i`. A separator is the `low` of the first chunk below the
-//! child to its right. The root does not move: when it is full, its content moves to two new children, and when it has
-//! only one child, it takes over that child's content.
+//! child to its right. The root does not move: when it is full, its content moves to two new children, and when its
+//! only child is an inner node, it takes over that child's content.
 //!
 //! # Invariants
-//! 1. Each chunk of the list has exactly one link from a node of height 1, and links are in the list's order.
-//! 2. Every node has at least one child; the root has at least two if its height is above 1.
+//! 1. Each chunk of the list, except chunks that are just being added, removed or replaced, has exactly one link from a
+//!    node of height 1. These links are in the list's order.
+//! 2. Every node has at least one child. A root of a height above 1 has at least two children, except between the merge
+//!    of its last two children and the step that takes over the merged child's content.
 //! 3. Nodes change only under their locks, never in hardware transactions. So version validation protects readers of
 //!    nodes even in maps whose chunks are changed by hardware transactions.
 //!
-//! The caller of [`add`](Index::add) and [`forget`](Index::forget) holds the lock of the chunk to the left of the added
-//! or removed one. These methods find the path and the versions of its nodes. Then they lock, at these versions and
+//! The caller of [`add`](Index::add) and [`forget`](Index::forget) holds the lock of a chunk to the left of the added
+//! or removed chunk. These methods find the path and the versions of its nodes. Then they lock, at these versions and
 //! from the root downwards, the nodes that will change. If a node has changed, all are unlocked and the path is found
 //! again. Threads that hold inner nodes wait only for nodes below them.
 
@@ -65,7 +67,7 @@ unsafe impl<S: Size> Page for Inner<S> {
 }
 
 impl<S: Size> Inner<S> {
-    /// A node is merged with a neighbour if it has less than `FEW` separators, and the merged node has at most `WELL`
+    /// A node is merged with a neighbour if it has fewer than `FEW` separators, and the merged node has at most `WELL`
     /// separators.
     const FEW: usize = S::KEYS / 4;
     const WELL: usize = S::KEYS * 3 / 4;
@@ -282,8 +284,8 @@ pub struct Levels<F: ChunkForm, S: Size> {
 }
 
 impl<F: ChunkForm, S: Size> Levels<F, S> {
-    /// Returns the nodes from the root down to the one above the chunk for `key`. Each was a child of the previous one
-    /// at the returned version. The caller holds a guard.
+    /// Returns the nodes from the root down to the node above the chunk for `key`, with their versions. Each node was a
+    /// child of the previous node when its version was read. The caller holds a guard.
     fn path(&self, key: F::Probe<'_>) -> Result<Vec<Step<'_, S>>, Again> {
         let mut path: Vec<Step<'_, S>> = Vec::new();
         let mut node = &*self.root;
@@ -352,10 +354,10 @@ impl<F: ChunkForm, S: Size> Levels<F, S> {
         Ok(())
     }
 
-    /// Merges a node on the path to `key` that has few separators with its next or previous neighbour, or a root with
-    /// its only child. It tries once, and returns whether it has merged. The previous neighbour is needed if keys are
-    /// removed in ascending order: then the next node is full, and the previous one has one empty chunk left. Without a
-    /// merge with the previous node, walks along the list would pass one more empty chunk for each node.
+    /// Tries once to merge a node on the path to `key` that has few separators with its next or previous neighbour, or
+    /// a root with its only child. Returns whether nodes were merged. Merges with the previous neighbour are needed if
+    /// keys are removed in ascending order: then the next node is full, and the previous node has one empty chunk left.
+    /// Without these merges, one empty chunk would stay in the list for each such node.
     fn try_compact(&self, key: F::Probe<'_>, waste: &mut Waste) -> Result<bool, Again> {
         let path = self.path(key)?;
         let root = &path[0];
@@ -376,7 +378,7 @@ impl<F: ChunkForm, S: Size> Levels<F, S> {
         Ok(false)
     }
 
-    /// Merges a child of a locked node with the next one, if the two fit well. Returns whether they were merged.
+    /// Merges a child of a locked node with the next child, if the two fit well. Returns whether they were merged.
     fn try_join(&self, above: &mut Held<'_, Inner<S>>, left: usize, waste: &mut Waste) -> Result<bool, Again> {
         // SAFETY: the children of a locked node are not retired under the caller's guard.
         let [left_node, right_node] = [left, left + 1].map(|at| unsafe { &*above.link(at).load() });
@@ -486,7 +488,7 @@ impl<F: ChunkForm, S: Size> Index<F> for Levels<F, S> {
         loop {
             match self.try_compact(key, waste) {
                 Ok(true) => {}
-                // The other thread may be an insertion, which compacts nothing.
+                // The other thread may be inserting, and then compacts nothing.
                 Err(Again) if self.has_only_child() => backoff.wait(),
                 // Other nodes that another thread is changing are compacted by that thread, or after the next removal.
                 Ok(false) | Err(Again) => return,

@@ -21,7 +21,7 @@
 //! | [`keys`] | (the keys of all these tests) |
 //! | [`quiet`] | (waiting for a map's idle state) |
 //! | [`laws`] | the laws of every key type |
-//! | [`sequences`] | all operations of `Map`, with keys that are difficult for one kind of map |
+//! | [`sequences`] | operations of `Map`, with keys that are difficult for one kind of map |
 //! | [`reference`] | (a correct map on which the suite is tested, and incorrect ones that it must find) |
 
 // Every test crate has its own copy of this module and uses its own part of it.

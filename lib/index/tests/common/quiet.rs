@@ -1,6 +1,7 @@
 //! Waiting for a map's idle state. The process's thread for idle maps looks at a map some milliseconds after the first
-//! garbage. During a look it counts as a reader, and objects that it has taken from a bag are not freed yet. If it is
-//! preempted, this takes as long as the preemption. So a test must not expect a state at once, not even after `sync`.
+//! garbage. During a look the thread counts as a reader, and objects that it has taken from a bag are not freed yet. If
+//! the thread is preempted, the look takes as long as the preemption. So a test must not expect a state at once, not
+//! even after `sync`.
 
 use archipelago_check::hostile::some_try;
 use archipelago_index::Key;

@@ -1,6 +1,6 @@
-//! Compares random sequences of all operations of `Map` with a `BTreeMap`, also of those that `OrderedSession` does not
-//! have, and checks the invariants afterwards. `maps/art_model.rs` and `trees/blink_model.rs` run the sequences with
-//! keys that are difficult for their kind of map.
+//! Compares random sequences of a `Map`'s operations, including some that `OrderedSession` does not have, with a
+//! `BTreeMap`. The invariants are checked afterwards. `maps/art_model.rs` and `trees/blink_model.rs` run the sequences
+//! with keys that are difficult for their kind of map.
 
 use archipelago_index::Key;
 use archipelago_index::map::{Kind, Map};

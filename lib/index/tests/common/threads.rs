@@ -50,7 +50,7 @@ pub fn own_writes<K: TestKey>(make: Make<K, u64>) {
     });
 }
 
-/// Applies all operations to one key: `left` is its value before, and `value` its value afterwards.
+/// Applies operations of every kind to one key: `left` is the key's value before, and `value` its value afterwards.
 fn write_and_look<K: TestKey>(
     session: &impl OrderedSession<K, u64>,
     other: &impl OrderedSession<K, u64>,

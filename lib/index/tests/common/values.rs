@@ -9,8 +9,8 @@ use archipelago_check::workload::{self, Choice, Mix, OpKind};
 use archipelago_index::{OrderedIndex, OrderedSession};
 use archipelago_platform::thread;
 
-/// Values are overwritten, updated, removed, or still present at the end. All of them are dropped once the map is
-/// dropped, and none before its last reader has ended.
+/// Values are overwritten, updated, removed, or still present at the end. After the map has been dropped, all values
+/// are dropped. No value is dropped before its last reader has ended.
 pub fn drops<K: TestKey>(make: Make<K, Counted>) {
     watchdog(USUAL, |_| {
         let counter = DropCounter::new();

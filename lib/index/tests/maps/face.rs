@@ -239,7 +239,7 @@ fn keys_and_values<S: Kind>() {
     let session = map.pin();
     assert!(session.keys().eq(model.keys().cloned()) && session.keys().rev().eq(model.keys().rev().cloned()));
     assert!(session.values().eq(model.values().cloned()));
-    // Iteration over keys needs no clones of the values.
+    // Iteration over keys does not clone the values.
     let locks: Map<S, u64, Mutex<()>> = (0..5).map(|n| (n, Mutex::default())).collect();
     assert!(locks.pin().keys().eq(0..5));
 }
@@ -401,8 +401,8 @@ fn sizes_of_parts<S: Kind, K: Key>(map: &Map<S, K, u64>, parts: usize) -> Vec<us
     starts.zip(ends).map(|range| map.pin().range::<K, _>(range).count()).collect()
 }
 
-/// Most keys have a prefix that no other key has, beside many short keys; or each key is a prefix of the next one. In
-/// an `Art` the first are all below one node of the root, and the others below one another.
+/// One map has short keys, and many more long keys, which share a prefix. In the other map each key is a prefix of the
+/// next one. In an `Art`, the long keys are all below one child of the root, and the prefixes are one below another.
 fn points_cut_uneven_keys<S: Kind>() {
     let (short, long) = (0_u8..200, sized(40_000, 2_000) as u64);
     let scattered =

@@ -40,7 +40,7 @@ variant!(arrays_in_dense_pages, [u8; 12], BLinkTree::<_, _, Dense<Pages<512>>>::
 variant!(words_in_two_replicas, u64, on_nodes::<Mirrored<Pages<512>>, _, _>(2));
 variant!(arrays_in_three_latched_replicas, [u8; 12], on_nodes::<Mirrored<Latched<512, CohortWp, true>>, _, _>(3));
 
-// Policies with replicas to which each node's threads apply the updates of a common log.
+// Policies with replicas to which each node's threads apply the updates of common logs.
 variant!(words_from_a_log, u64, on_nodes::<LogFed<Pages<512>>, _, _>(2));
 variant!(bytes_from_a_log_under_latches, Vec<u8>, on_nodes::<LogFed<Latched<{ 128 << 10 }, CohortWp, true>>, _, _>(3));
 

@@ -114,7 +114,7 @@ fn pages_with_long_fences_become_one() {
     map.retain(|key, _| key[79] % 20 == 0);
     tree.check_invariants();
     println!("{before} pages before");
-    // Pages that the thread for idle maps is about to free are pages still, but no garbage any more.
+    // Pages that the thread for idle maps is about to free still count as pages, but no longer as garbage.
     soon_shows(&tree, |stats| pages(stats) < before / 3);
 }
 
@@ -133,8 +133,8 @@ fn a_key_that_is_too_long_is_an_error() {
     tree.check_invariants();
 }
 
-/// All methods that store a key that is too long, except the `try_` ones, panic, store nothing under the key, and drop
-/// the value once. (`extend` stores its other entries.)
+/// If a key is too long, every method that would store it (except the `try_` methods) panics, stores nothing under the
+/// key, and drops the value once. (`extend` stores its other entries.)
 #[test]
 fn storing_a_key_that_is_too_long_panics() {
     type Tree = BLinkTree<String, Counted, Pages<512>>;
