@@ -100,6 +100,22 @@ fn pages_full_of_long_keys() {
     }
 }
 
+/// Keys of every length arrive in descending order and differ only in their last bytes, so fences are as long as keys. A
+/// full first page is split off whole only if it has room for its new lower fence.
+#[test]
+fn long_keys_in_descending_order() {
+    type Tree = BLinkTree<Vec<u8>, u64, Pages<512>>;
+    let count = if cfg!(miri) { 20 } else { 100 };
+    for length in (8..=Tree::LONGEST_KEY).step_by(if cfg!(miri) { 40 } else { 1 }) {
+        let tree = Tree::new();
+        let map = tree.pin();
+        let key = |n: u64| [vec![b'k'; length - 8], n.to_be_bytes().to_vec()].concat();
+        (0..count).rev().for_each(|n| assert_eq!(map.insert(key(n), n), None));
+        tree.check_invariants();
+        assert!(map.iter().map(|(_, n)| n).eq(0..count), "keys of {length} bytes");
+    }
+}
+
 /// The room that a page's fences take does not count as used by entries. So pages with few remaining long keys are
 /// merged into one.
 #[test]
