@@ -58,9 +58,9 @@ fn each_side_by_side(test: &impl Test) {
     let without = || OverRcx::over(Rcx::builder().nodes(4).without_transactions().build());
     test.run("list over RCX", List::over(rcx()), Beside::GoOn);
     test.run("table over RCX", Hash::over(rcx(), 16), Beside::GoOn);
-    test.run("tree over RCX", Tree::over(rcx()), Beside::Wait);
+    test.run("tree over RCX", Tree::over(rcx()), Beside::GoOn);
     test.run("list over RCX without transactions", List::over(without()), Beside::GoOn);
-    test.run("tree over RCX without transactions", Tree::over(without()), Beside::Wait);
+    test.run("tree over RCX without transactions", Tree::over(without()), Beside::GoOn);
     test.run(
         "list over RCX with hand-over",
         List::over(OverRcx::over(Rcx::builder().nodes(4).passes(8).build())),

@@ -162,7 +162,8 @@ impl<F: SlotForm, P: Policy> Core<F, P> {
     }
 
     fn reclaim(&self) {
-        // Each attempt advances the epoch by at most one, and the last retired pages are freed after three advances.
+        // One attempt frees everything if no reader is behind. A guard of another thread can make an attempt fail, even
+        // a guard that another attempt holds for a moment. So several attempts are made.
         (0..4).for_each(|_| self.domain.collect());
     }
 

@@ -100,7 +100,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     }
 
     fn reclaim(&self) {
-        // Each attempt advances the epoch by at most one, and the last retired chunks are freed after three advances.
+        // One attempt frees everything if no reader is behind. A guard of another thread can make an attempt fail, even
+        // a guard that another attempt holds for a moment. So several attempts are made.
         (0..4).for_each(|_| self.domain.collect());
     }
 

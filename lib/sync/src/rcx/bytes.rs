@@ -9,7 +9,7 @@ use super::handle::{Access, Handle};
 use super::{LOCAL, Locks};
 
 /// The abort code of a transaction that found a byte taken.
-const BUSY: u8 = 0xfe;
+const BUSY: u8 = 0xfd;
 
 /// The largest set that is tried in a transaction: the byte of each object may be in a different cache line.
 const MOST_IN_TRANSACTION: usize = 16;

@@ -25,11 +25,10 @@ use crate::thin::Extent;
 use archipelago_platform::atomic::Ordering::Relaxed;
 use archipelago_platform::hint::point;
 use archipelago_platform::memory::Sparse;
-use archipelago_platform::sync::MutexGuard;
+use archipelago_platform::sync::{MutexGuard, TryLockError};
 use archipelago_platform::thread;
 use archipelago_platform::time::Duration;
 use archipelago_sync::backoff::Backoff;
-use std::sync::TryLockError;
 
 /// The number of pages that are examined under one guard.
 const BATCH: usize = 256;
