@@ -3,9 +3,9 @@
 //!
 //! A shard that needs room takes a piece of the pool, and evicts entries of its own if the pool has too little. So in a
 //! full cache no two shards write a common cache line, and the bound holds at every moment. If an entry needs more than
-//! the shard's lease, the other shards give up a part of theirs. If a lease exceeds both the shard's use and an equal
-//! share of the capacity by more than two pieces, the shard returns the excess, except for at most a piece, to the
-//! pool. Otherwise the room of a large entry would be lost to the other shards when the entry has left.
+//! the shard's lease, the other shards give up a part of theirs. If a lease exceeds the shard's use by more than two
+//! pieces, and an equal share of the capacity by more than one, the shard returns the excess, except for at most a
+//! piece, to the pool. Otherwise the room of a large entry would be lost to the other shards when the entry has left.
 //!
 //! # Invariant
 //! The pool and all leases add up to the capacity plus the *debt*: the room that resizes to smaller capacities have yet

@@ -34,7 +34,7 @@ pub(crate) mod sealed {
         /// Adds an entry.
         fn admit(&mut self, entry: Resident<'_>, clock: u32);
 
-        /// Removes an entry that leaves the table without an eviction.
+        /// Removes an entry that leaves the table without an eviction or a replacement.
         fn forget(&mut self, entry: Resident<'_>);
 
         /// Replaces `old`, which was removed from the table, by `new`, which has the same key.

@@ -12,9 +12,10 @@ use archipelago_sync::rcu::Domain;
 #[non_exhaustive]
 pub enum OnBacklog {
     /// They wait, before they begin, until enough memory can be freed, and help to free it. A thread that is reading
-    /// the same map does not wait, since it would wait for itself. (A thread is reading inside `get_with`, `scan`,
-    /// `update` or `retain`, and while it has a `Ref` or an `Entry` that it has made itself.) The memory that such a
-    /// thread removes and replaces meanwhile may exceed the limit, but the `try_` operations refuse in this case, too.
+    /// the same map does not wait, since it would wait for itself. (A thread is reading inside a closure that
+    /// receives a value, as that of `get_with`, `scan`, `update`, `compute` or `retain`, and while it has a `Ref` or an
+    /// `Entry` that it has made itself.) The memory that such a thread removes and replaces meanwhile may exceed the
+    /// limit, but the `try_` operations refuse in this case, too.
     ///
     /// Two cases can deadlock. In the first, a closure of `get_with` waits for something that another thread does after
     /// an insert: the two threads wait for each other. In the second, a task holds an `Entry`, moves to another thread,

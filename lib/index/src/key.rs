@@ -16,7 +16,7 @@
 //! | `Ipv4Addr`; `Ipv6Addr`, `IpAddr`, `Duration` | the type's | word; bytes |
 //! | tuples of up to eight keys | part by part | word if all parts are words, of at most eight bytes together |
 //! | arrays `[K; N]`, among them a UUID's `[u8; 16]` | element by element | bytes |
-//! | `Option<K>` | `None` first | word if the `K` is a word of at most seven bytes |
+//! | `Option<K>` | `None` first | word if `K` is a word of at most seven bytes |
 //! | `Reverse<K>` | reversed | the form of `K` |
 //! | types that implement [`KeyAs`] | the order of the key that represents them | that key's form |
 //!

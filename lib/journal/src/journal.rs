@@ -48,9 +48,9 @@ impl Journal {
     }
 
     /// Appends a record to a lane, in memory, and returns the record's end. The record is written when a thread waits
-    /// for it, when the queue is full, and at the end of the journal. A background thread also writes it when asked, at
-    /// the policy's interval, and when 512 KiB or half of the queue (whichever is less) wait to be written. Blocks
-    /// while the queue is full.
+    /// for it (but not with epochs, nor with `Every` and background threads), when the queue is full, and at the end of
+    /// the journal. A background thread also writes it when asked, at the policy's interval, and when 512 KiB or half
+    /// of the queue (whichever is less) wait to be written. Blocks while the queue is full.
     ///
     /// `epoch` is stored together with the record. In a journal with epochs the record counts (it is delivered by a
     /// recovery) once this epoch is closed and durable in all lanes. In a journal without epochs the number has no

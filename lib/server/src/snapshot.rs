@@ -110,8 +110,8 @@ impl Store {
     /// Changes wait while a portion of about 32 KiB, or one longer value, is encoded.
     ///
     /// # Errors
-    /// A sentence that says what failed. The previous snapshot still exists. If only the removal of the log's segments
-    /// has failed, the new snapshot exists instead.
+    /// A sentence that says what failed. Before the new snapshot is renamed, a failure leaves the previous one. A later
+    /// failure (to sync the directory, or to remove the log's segments) leaves the new one.
     pub fn snapshot(&self, time: u64) -> Result<(), Refusal> {
         let snapshots = self.snapshots().ok_or("this server has no directory for snapshots")?;
         if snapshots.running.swap(true, Relaxed) {

@@ -100,8 +100,8 @@ fn pages_full_of_long_keys() {
     }
 }
 
-/// Keys of every length arrive in descending order and differ only in their last bytes, so fences are as long as keys. A
-/// full first page is split off whole only if it has room for its new lower fence.
+/// Keys of every length arrive in descending order and differ only in their last bytes, so fences are as long as keys.
+/// A full first page is split off whole only if it has room for its new lower fence.
 #[test]
 fn long_keys_in_descending_order() {
     type Tree = BLinkTree<Vec<u8>, u64, Pages<512>>;

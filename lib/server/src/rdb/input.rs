@@ -150,7 +150,7 @@ fn expand(packed: &[u8], length: usize) -> Option<Vec<u8>> {
             at += control + 1;
         } else {
             // A copy of earlier output. The control byte has three bits of the copy's length. If they are 7, the next
-            // byte is added to the length. The distance back follows.
+            // byte is added to the length. The other five bits and one more byte are the distance back.
             let mut count = control >> 5;
             if count == 7 {
                 count += usize::from(byte(at)?);

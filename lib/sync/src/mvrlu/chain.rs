@@ -131,8 +131,8 @@ impl Pruner {
             // The walk's barrier is for an invisible copy at the chain's head. If its holder unlinks this copy
             // meanwhile, a scan precedes the copy's freeing, and the scan finds this walk. The other copies would need
             // no barrier. A thread that frees a copy unlinked here has seen `PRUNED`, so it sees the walk, too. The
-            // section and the lock keep the copies that were in the chain before. SAFETY: the caller's promise; this
-            // thread has the lock, and is in the walk below.
+            // section and the lock keep the copies that were in the chain before.
+            // SAFETY: the caller's promise; this thread has the lock, and is in the walk below.
             let unlink = || unsafe { unlink(master, cuts) };
             me.walk(barrier, unlink);
         }
