@@ -288,7 +288,7 @@ impl<D: Store> Arena for SmallBank<D> {
 mod tests {
     use std::cell::Cell;
 
-    use archipelago_txn::{Isolation, Silo, TicToc, on};
+    use archipelago_txn::{Hekaton, Isolation, MvRlu, NoWait, Silo, TicToc, WaitDie, on};
 
     use super::*;
     use crate::catalog::HYDRA;
@@ -316,6 +316,10 @@ mod tests {
     fn no_cent_is_lost() {
         beside(Engine::<Silo, Chosen>::serializable(), ART);
         beside(Engine::<TicToc, Chosen>::serializable(), HYDRA);
+        beside(Engine::<NoWait, Chosen>::serializable(), ART);
+        beside(Engine::<WaitDie, Chosen>::serializable(), HYDRA);
+        beside(Engine::<Hekaton, Chosen>::serializable(), ART);
+        beside(Engine::<MvRlu, Chosen>::serializable(), HYDRA);
         beside(Global::default(), HYDRA);
         #[cfg(not(archipelago_sim))]
         beside(Engine::<Silo, Chosen>::logged(), HYDRA);

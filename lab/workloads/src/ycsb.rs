@@ -219,7 +219,7 @@ impl<D: Store, const C: usize> Arena for Ycsb<D, C> {
 
 #[cfg(test)]
 mod tests {
-    use archipelago_txn::{Isolation, Silo, TicToc, on};
+    use archipelago_txn::{Hekaton, Isolation, MvRlu, NoWait, Silo, TicToc, WaitDie, on};
 
     use super::*;
     use crate::chosen::{Choice, Chosen};
@@ -249,6 +249,10 @@ mod tests {
         assert_eq!(reports, beside::<_, 10>(Engine::<TicToc, Chosen>::serializable(), euno, Reports::Views));
         let snapshots = Engine::<Silo, Chosen>::at(Isolation::Snapshot);
         assert_eq!(reports, beside::<_, 1>(snapshots, art, Reports::Transactions));
+        assert_eq!(reports, beside::<_, 1>(Engine::<NoWait, Chosen>::serializable(), art, Reports::Views));
+        assert_eq!(reports, beside::<_, 1>(Engine::<WaitDie, Chosen>::serializable(), hydra, Reports::Transactions));
+        assert_eq!(reports, beside::<_, 1>(Engine::<Hekaton, Chosen>::serializable(), art, Reports::Transactions));
+        assert_eq!(reports, beside::<_, 1>(Engine::<MvRlu, Chosen>::serializable(), euno, Reports::Transactions));
         assert_eq!(reports, beside::<_, 1>(Global::default(), hydra, Reports::Transactions));
     }
 }
