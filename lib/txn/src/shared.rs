@@ -22,7 +22,8 @@ pub struct Shared<S: Scheme> {
     /// The home (the state that all indexes share) is in an allocation of its own, since indexes have pointers to it.
     /// `drop` frees it.
     home: *mut Home<S>,
-    arrivals: AtomicU64,
+    /// The next arrival number. Padded, because every access to a row reads `home`.
+    arrivals: CachePadded<AtomicU64>,
     /// Whether a transaction that has been retried often has the *turn*: at most one such transaction runs at a time.
     turn: AtomicBool,
     /// For each thread slot, whether the thread is in a transaction.
@@ -50,7 +51,7 @@ impl<S: Scheme> Shared<S> {
         };
         Self {
             home: Box::into_raw(Box::new(home)),
-            arrivals: AtomicU64::new(1),
+            arrivals: CachePadded::new(AtomicU64::new(1)),
             turn: AtomicBool::new(false),
             inside: PerThread::new(),
             tables: Mutex::new(Vec::new()),
