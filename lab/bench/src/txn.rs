@@ -19,6 +19,7 @@ use archipelago_platform::SIMULATED;
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::sync::Mutex;
 use archipelago_platform::time::{Duration, Instant};
+use archipelago_platform::touch_mut;
 use archipelago_workloads::Isolation;
 use archipelago_workloads::arena::{Arena, Client};
 use archipelago_workloads::catalog::{self, Known, Workload};
@@ -94,6 +95,7 @@ impl Program for Clients {
         // Relaxed: the sum is read after the threads were joined.
         shared.repeated.fetch_add(kinds.iter().map(|kind| kind[1]).sum(), Ordering::Relaxed);
         let mut all = shared.kinds.lock().expect("no client panics with the lock");
+        touch_mut(all.as_ptr(), size_of_val(&all[..]));
         all.iter_mut().zip(kinds).for_each(|(all, own)| (0..4).for_each(|at| all[at] += own[at]));
     }
 

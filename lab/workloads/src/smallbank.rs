@@ -16,6 +16,7 @@
 //! the final state, and by each WriteCheck, since the next uncovered check hides an earlier skew.
 
 use archipelago_platform::atomic::{AtomicI64, AtomicU64, Ordering};
+use archipelago_platform::pad::CachePadded;
 use archipelago_txn::Isolation;
 use serde::{Deserialize, Serialize};
 
@@ -62,10 +63,10 @@ pub struct SmallBank<D: Store> {
     savings: D::Table<Savings>,
     checking: D::Table<Checking>,
     customers: u64,
-    /// Deposits less withdrawals, by clients that have ended.
-    moved: AtomicI64,
+    /// Deposits less withdrawals, by clients that have ended. Padded, because the others read the other fields.
+    moved: CachePadded<AtomicI64>,
     /// Write skews that these clients have seen.
-    skews: AtomicU64,
+    skews: CachePadded<AtomicU64>,
 }
 
 /// The effects of a transaction.
@@ -118,7 +119,7 @@ impl<D: Store> SmallBank<D> {
             });
             opened.expect("customers are different");
         }
-        Self { db, savings, checking, customers, moved: AtomicI64::new(0), skews: AtomicU64::new(0) }
+        Self { db, savings, checking, customers, moved: CachePadded::default(), skews: CachePadded::default() }
     }
 
     /// Runs a transaction. TransactSavings and WriteCheck call `pause` between their reads and their write.
@@ -288,7 +289,7 @@ impl<D: Store> Arena for SmallBank<D> {
 mod tests {
     use std::cell::Cell;
 
-    use archipelago_txn::{Isolation, Silo, TicToc, on};
+    use archipelago_txn::{Hekaton, Isolation, MvRlu, NoWait, Silo, TicToc, WaitDie, on};
 
     use super::*;
     use crate::catalog::HYDRA;
@@ -316,6 +317,10 @@ mod tests {
     fn no_cent_is_lost() {
         beside(Engine::<Silo, Chosen>::serializable(), ART);
         beside(Engine::<TicToc, Chosen>::serializable(), HYDRA);
+        beside(Engine::<NoWait, Chosen>::serializable(), ART);
+        beside(Engine::<WaitDie, Chosen>::serializable(), HYDRA);
+        beside(Engine::<Hekaton, Chosen>::serializable(), ART);
+        beside(Engine::<MvRlu, Chosen>::serializable(), HYDRA);
         beside(Global::default(), HYDRA);
         #[cfg(not(archipelago_sim))]
         beside(Engine::<Silo, Chosen>::logged(), HYDRA);

@@ -25,6 +25,7 @@ mod read;
 pub mod rows;
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
+use archipelago_platform::pad::CachePadded;
 use archipelago_txn::Isolation;
 
 use crate::arena::{Arena, Client, Turn};
@@ -82,8 +83,9 @@ pub struct Tpcc<D: Store> {
     warehouses: u16,
     /// Whether only New-Order and Payment run.
     pair: bool,
-    /// The number of clients so far; it gives each client its own keys of HISTORY.
-    clients: AtomicU64,
+    /// The number of clients so far; it gives each client its own keys of HISTORY. Padded, because the clients read the
+    /// other fields.
+    clients: CachePadded<AtomicU64>,
 }
 
 /// A transaction of TPC-C.
@@ -135,7 +137,7 @@ impl<D: Store> Tpcc<D> {
             stock: db.table(),
         };
         load::all(&db, &tables, scale, warehouses, seed);
-        Self { db, tables, scale, warehouses, pair: false, clients: AtomicU64::new(0) }
+        Self { db, tables, scale, warehouses, pair: false, clients: CachePadded::default() }
     }
 
     /// Returns the workload with only New-Order and Payment, half each.

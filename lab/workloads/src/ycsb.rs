@@ -4,6 +4,7 @@
 use core::hint::black_box;
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
+use archipelago_platform::pad::CachePadded;
 use archipelago_txn::Isolation;
 use archipelago_txn::on::Kind;
 use serde::{Deserialize, Serialize};
@@ -80,8 +81,8 @@ pub struct Ycsb<D: Store, const C: usize> {
     table: D::Table<User<C>>,
     load: Load,
     zipf: Zipf,
-    /// Updates that were committed by clients that have ended.
-    updated: AtomicU64,
+    /// Updates that were committed by clients that have ended. Padded, because the others read the other fields.
+    updated: CachePadded<AtomicU64>,
 }
 
 impl<D: Store, const C: usize> Ycsb<D, C> {
@@ -99,7 +100,7 @@ impl<D: Store, const C: usize> Ycsb<D, C> {
             });
             inserted.expect("keys are different");
         }
-        Self { db, table, load, zipf: Zipf::new(load.rows, load.theta), updated: AtomicU64::new(0) }
+        Self { db, table, load, zipf: Zipf::new(load.rows, load.theta), updated: CachePadded::default() }
     }
 }
 
@@ -219,7 +220,7 @@ impl<D: Store, const C: usize> Arena for Ycsb<D, C> {
 
 #[cfg(test)]
 mod tests {
-    use archipelago_txn::{Isolation, Silo, TicToc, on};
+    use archipelago_txn::{Hekaton, Isolation, MvRlu, NoWait, Silo, TicToc, WaitDie, on};
 
     use super::*;
     use crate::chosen::{Choice, Chosen};
@@ -249,6 +250,10 @@ mod tests {
         assert_eq!(reports, beside::<_, 10>(Engine::<TicToc, Chosen>::serializable(), euno, Reports::Views));
         let snapshots = Engine::<Silo, Chosen>::at(Isolation::Snapshot);
         assert_eq!(reports, beside::<_, 1>(snapshots, art, Reports::Transactions));
+        assert_eq!(reports, beside::<_, 1>(Engine::<NoWait, Chosen>::serializable(), art, Reports::Views));
+        assert_eq!(reports, beside::<_, 1>(Engine::<WaitDie, Chosen>::serializable(), hydra, Reports::Transactions));
+        assert_eq!(reports, beside::<_, 1>(Engine::<Hekaton, Chosen>::serializable(), art, Reports::Transactions));
+        assert_eq!(reports, beside::<_, 1>(Engine::<MvRlu, Chosen>::serializable(), euno, Reports::Transactions));
         assert_eq!(reports, beside::<_, 1>(Global::default(), hydra, Reports::Transactions));
     }
 }

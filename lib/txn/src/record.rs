@@ -22,6 +22,7 @@ use core::marker::PhantomData;
 
 use archipelago_platform::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use archipelago_platform::panics::{drop_quietly, quietly};
+use archipelago_platform::touch;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
 
@@ -124,6 +125,8 @@ impl<P: Payload, S: Scheme> Full<P, S> {
 
 impl<S: Scheme> Version<S> {
     pub(crate) fn is_absent(&self) -> bool {
+        // This may be the thread's first access to a header that another thread has made.
+        touch(&raw const self.kind, size_of::<usize>());
         self.kind.absent
     }
 

@@ -22,7 +22,8 @@ pub struct Shared<S: Scheme> {
     /// The home (the state that all indexes share) is in an allocation of its own, since indexes have pointers to it.
     /// `drop` frees it.
     home: *mut Home<S>,
-    arrivals: AtomicU64,
+    /// The next arrival number. Padded, because every access to a row reads `home`.
+    arrivals: CachePadded<AtomicU64>,
     /// Whether a transaction has the *turn*. Transactions that have been retried often wait for it before they run, but
     /// only for a bounded time.
     turn: AtomicBool,
@@ -51,7 +52,7 @@ impl<S: Scheme> Shared<S> {
         };
         Self {
             home: Box::into_raw(Box::new(home)),
-            arrivals: AtomicU64::new(1),
+            arrivals: CachePadded::new(AtomicU64::new(1)),
             turn: AtomicBool::new(false),
             inside: PerThread::new(),
             tables: Mutex::new(Vec::new()),

@@ -70,7 +70,11 @@ pub struct Work<'t, S: Scheme> {
     /// Whether the versions that the transaction has written now belong to the records, so that the transaction must
     /// not free them.
     handed_over: bool,
-    locks: FxHashMap<*const Record<S>, (Mode, RecordRef<S>)>,
+    /// The position of a record's lock in `locked`.
+    locks: FxHashMap<*const Record<S>, usize>,
+    /// The locks, in the order in which they were taken and are released. The order of `locks` depends on addresses, so
+    /// equal simulations would differ.
+    locked: Vec<(Mode, RecordRef<S>)>,
     /// The record because of which this transaction has to be retried, and the mode in which the transaction uses it.
     /// Before the retry, the thread waits for a bounded time until the record is available in this mode.
     missed: Cell<Option<(*const Record<S>, Mode)>>,
@@ -123,6 +127,7 @@ impl<'t, S: Scheme> Work<'t, S> {
             writes: Writes::new(),
             handed_over: false,
             locks: FxHashMap::default(),
+            locked: Vec::new(),
             missed: Cell::new(None),
             held: Vec::new(),
             undo: Vec::new(),
@@ -287,7 +292,8 @@ impl<'t, S: Scheme> Work<'t, S> {
         if !S::LOCKS {
             return Ok(());
         }
-        let held = self.locks.get(&place.record).map(|lock| lock.0);
+        let at = self.locks.get(&place.record).copied();
+        let held = at.map(|at| self.locked[at].0);
         if held.is_some_and(|held| held >= mode) {
             return Ok(());
         }
@@ -297,7 +303,13 @@ impl<'t, S: Scheme> Work<'t, S> {
             self.missed.set(Some((place.record, mode)));
             return self.doom();
         }
-        self.locks.insert(place.record, (mode, place));
+        match at {
+            Some(at) => self.locked[at].0 = mode,
+            None => {
+                self.locks.insert(place.record, self.locked.len());
+                self.locked.push((mode, place));
+            }
+        }
         // Pairs with the fence of unlinking: see `tree.rs`.
         fence(Ordering::SeqCst);
         Ok(())
@@ -653,9 +665,9 @@ impl<S: Scheme> Drop for Work<'_, S> {
     /// committed, and replaced versions retired: this runs destructors of rows, which may use the database or wait for
     /// another thread.
     fn drop(&mut self) {
-        for (&record, &(mode, _)) in &self.locks {
+        for &(mode, place) in &self.locked {
             // SAFETY: alive inside of the guard.
-            S::release(unsafe { &*record }, mode, self.arrival);
+            S::release(unsafe { &*place.record }, mode, self.arrival);
         }
         // SAFETY: as above.
         self.held.iter().for_each(|place| unsafe { &*place.record }.let_go());
@@ -665,7 +677,7 @@ impl<S: Scheme> Drop for Work<'_, S> {
             self.shared.epochs().end();
         }
         self.inside = None;
-        let locked = self.locks.values().map(|lock| lock.1);
+        let locked = self.locked.iter().map(|lock| lock.1);
         for place in self.held.iter().copied().chain(locked) {
             // SAFETY: as above.
             unsafe { (*place.tree).unlink(&*place.record, &self.guard) };

@@ -6,9 +6,9 @@
 mod book;
 
 use archipelago_check::adya::{self, Level};
-use archipelago_check::simulated::{explore, explore_with, stall};
+use archipelago_check::simulated::{THREADS, explore, explore_transactions, explore_with, stall};
 use archipelago_platform::atomic::{AtomicU64, Ordering};
-use archipelago_sim::{Client, SimAlloc, world};
+use archipelago_sim::{Client, Config, Fault, Machine, Placement, Point, SimAlloc, run_with, world};
 use archipelago_txn::{
     ClockKind, Database, Error, Hekaton, Isolation, MvRlu, NoWait, Row, Scheme, Silo, Table, TicToc, WaitDie, on,
 };
@@ -22,13 +22,27 @@ fn histories<S: Scheme, M: on::Kind>(schedules: u64, isolation: Isolation, level
 }
 
 fn histories_by<S: Scheme, M: on::Kind>(clock: ClockKind, schedules: u64, isolation: Isolation, level: Level) {
-    let client = |book: &Book<S, M>, _: Client| {
-        for _ in 0..3 {
-            book.transact(isolation, |bound| world::random() % bound);
-        }
+    let client = |book: &Book<S, M>, _: Client| transact(book, isolation);
+    explore(schedules, || Book::<S, M>::new(clock), client, |book| judge(book, level));
+}
+
+/// Records histories on a machine with hardware transactions, most of which abort in some schedules.
+fn histories_in_hardware<S: Scheme, M: on::Kind>(schedules: u64, level: Level) {
+    let stalls = |seed: u64| match seed % 2 {
+        0 => vec![],
+        _ => vec![Fault::Stall { thread: None, at: Point::OneIn(300), for_ns: 20_000 }],
     };
-    let end = |book: Book<S, M>| adya::check(level, &book.finish()).assert_ok();
-    explore(schedules, || Book::<S, M>::new(clock), client, end);
+    let client = |book: &Book<S, M>, _: Client| transact(book, SERIALIZABLE);
+    let setup = || Book::<S, M>::new(ClockKind::Logical);
+    explore_transactions(schedules, stalls, setup, client, |book| judge(book, level));
+}
+
+fn transact<S: Scheme, M: on::Kind>(book: &Book<S, M>, isolation: Isolation) {
+    (0..3).for_each(|_| book.transact(isolation, |bound| world::random() % bound));
+}
+
+fn judge<S: Scheme, M: on::Kind>(book: Book<S, M>, level: Level) {
+    adya::check(level, &book.finish()).assert_ok();
 }
 
 const SERIALIZABLE: Isolation = Isolation::Serializable;
@@ -37,6 +51,7 @@ const SERIALIZABLE: Isolation = Isolation::Serializable;
 fn silo() {
     histories::<Silo, on::Art>(800, SERIALIZABLE, Level::Strict);
     histories::<Silo, on::BLinkTree>(300, SERIALIZABLE, Level::Strict);
+    histories::<Silo, on::HydraList>(300, SERIALIZABLE, Level::Strict);
 }
 
 #[test]
@@ -64,6 +79,17 @@ fn mvrlu() {
     histories::<MvRlu, on::Art>(800, SERIALIZABLE, Level::Strict);
 }
 
+/// Over Eunomia's maps, whose changes are hardware transactions.
+#[test]
+fn maps_in_hardware_transactions() {
+    histories_in_hardware::<Silo, on::EunoBTree>(480, Level::Strict);
+    histories_in_hardware::<Silo, on::EunoSkipList>(240, Level::Strict);
+    histories_in_hardware::<TicToc, on::EunoBTree>(480, Level::Serializable);
+    histories_in_hardware::<TicToc, on::EunoSkipList>(240, Level::Serializable);
+    histories_in_hardware::<MvRlu, on::EunoBTree>(480, Level::Strict);
+    histories_in_hardware::<MvRlu, on::EunoSkipList>(240, Level::Strict);
+}
+
 /// With the hardware clock: the simulated sockets' clocks differ.
 #[test]
 fn the_processors_clocks() {
@@ -83,6 +109,33 @@ fn snapshots() {
     histories::<MvRlu, on::Art>(400, Isolation::Snapshot, Level::Snapshot);
 }
 
+/// Equal runs are equal, wherever their memory is.
+fn run_repeats<S: Scheme>() {
+    let machine = Machine::preset("xeon-e5-4620-4s").expect("it is a preset");
+    let config = Config { placement: Placement::Spread, ..Config::seeded(5) };
+    let client = |book: &Book<S, on::Art>, _: Client| (0..8).for_each(|_| transact(book, SERIALIZABLE));
+    let run = || {
+        let (report, book) =
+            run_with(&machine, &config, THREADS, || Book::new(ClockKind::Logical), client, |book| book);
+        (report.assert_done().hash, book)
+    };
+    // The first run initializes statics, so it is not compared.
+    run();
+    // The book of this run stays alive, so the next run has its memory at other addresses.
+    let (hash, _book) = run();
+    assert_eq!(hash, run().0);
+}
+
+#[test]
+fn runs_repeat_at_other_addresses() {
+    run_repeats::<Silo>();
+    run_repeats::<TicToc>();
+    run_repeats::<NoWait>();
+    run_repeats::<WaitDie>();
+    run_repeats::<Hekaton>();
+    run_repeats::<MvRlu>();
+}
+
 #[derive(Clone)]
 struct Twin {
     key: u64,
@@ -100,28 +153,28 @@ impl Row for Twin {
 
 /// The error of a closure.
 #[derive(Debug)]
-enum Fault {
+enum Stop {
     /// The two rows, which every commit leaves with the same value, were read with different values.
     Torn,
     /// An error of the database.
     Other,
 }
 
-impl From<Error> for Fault {
+impl From<Error> for Stop {
     fn from(_: Error) -> Self {
         Self::Other
     }
 }
 
 /// Increments both rows, in a random order. The first row is written before the second one is read.
-fn add_to_both<S: Scheme>((db, table): &Twins<S>) -> Result<(), Fault> {
+fn add_to_both<S: Scheme>((db, table): &Twins<S>) -> Result<(), Stop> {
     let first = world::random() % 2;
     db.transact(|tx| {
         let one = tx.get(table, &first)?.expect("rows stay").value;
         tx.update(table, &first, |row| row.value += 1)?;
         let other = tx.get(table, &(1 - first))?.expect("rows stay").value;
         if one != other {
-            return Err(Fault::Torn);
+            return Err(Stop::Torn);
         }
         tx.update(table, &(1 - first), |row| row.value += 1)?;
         Ok(())

@@ -15,13 +15,14 @@ use crate::harness::simulated::Run;
 static ALLOC: SimAlloc = SimAlloc;
 
 /// The experiments, with small sizes.
-const EXPERIMENTS: [&[&str]; 11] = [
+const EXPERIMENTS: [&[&str]; 12] = [
     &["locks"],
     &["blink", "--count", "1k", "--update-percent", "50", "--removes"],
     &["euno", "--count", "1k", "--workload", "all", "--theta", "0.9"],
     &["cache", "--count", "300", "--capacity-percent", "80"],
     &["ranges"],
     &["txn", "--store", "silo-euno-btree,mvrlu-hydralist,lock", "--workload", "ycsb,smallbank", "--count", "200"],
+    &["txn", "--store", "silo-hydralist,wait-die-art,mvrlu-euno-btree,lock", "--workload", "tpcc", "--warehouses", "1"],
     &["locks", "--lock", "distributed,c-rw-np,c-rw-rp,c-rw-wp,bravo", "--write-percent", "10"],
     &["ycsb", "--index", "all", "--workload", "all", "--count", "2k"],
     &["ycsb", "--index", "all", "--workload", "all", "--count", "2k", "--keys", "email"],

@@ -65,7 +65,7 @@ mod tests {
     use crate::sim::tests::{common, parse};
 
     /// Experiments with all of their contenders, at small sizes.
-    const EXPERIMENTS: [&[&str]; 9] = [
+    const EXPERIMENTS: [&[&str]; 12] = [
         &["locks", "--lock", "all", "--write-percent", "10"],
         &["blink", "--count", "2k", "--update-percent", "50", "--removes"],
         &["euno", "--count", "2k", "--workload", "all", "--theta", "0.9"],
@@ -75,9 +75,14 @@ mod tests {
         &["nr", "--workload", "all", "--method", "all", "--update-percent", "20", "--count", "2k"],
         &["cache", "--cache", KYOTOS, "--update-percent", "20", "--count", "300", "--capacity-percent", "80"],
         &["ranges", "--space", "ranges,spf,rcxvm", "--workload", "all"],
+        &["txn", "--store", "schemes", "--workload", "ycsb", "--update-percent", "20", "--count", "300"],
+        &["txn", "--store", OVER_TREES, "--workload", "smallbank", "--count", "300"],
+        &["txn", "--store", "silo-euno-btree,mvrlu-art", "--workload", "tpcc", "--warehouses", "1"],
     ];
     /// The caches after Kyoto Cabinet's, except the one over striped locks.
     const KYOTOS: &str = "kyoto,kyoto-rcx,kyoto-rcu-slots,kyoto-rcx-slots,kyoto-rlu,kyoto-mvrlu";
+    /// The schemes of transactions, over two maps.
+    const OVER_TREES: &str = "silo-art,tictoc-blink,no-wait-art,wait-die-blink,hekaton-art,mvrlu-blink";
     /// The machine has several nodes, so that data which exists once per node exists several times.
     const OPTIONS: [&str; 12] = [
         "--machine",

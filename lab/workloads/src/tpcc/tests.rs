@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use archipelago_txn::{Isolation, Scheme, Silo, TicToc, on};
+use archipelago_txn::{Hekaton, Isolation, MvRlu, NoWait, Scheme, Silo, TicToc, WaitDie, on};
 
 use super::*;
 use crate::catalog::HYDRA;
@@ -267,6 +267,26 @@ fn conditions_hold_beside_silo() {
 #[test]
 fn conditions_hold_beside_tictoc() {
     beside_by::<TicToc>(Isolation::Serializable);
+}
+
+#[test]
+fn conditions_hold_beside_no_wait_locks() {
+    beside_by::<NoWait>(Isolation::Serializable);
+}
+
+#[test]
+fn conditions_hold_beside_wait_die_locks() {
+    beside_by::<WaitDie>(Isolation::Serializable);
+}
+
+#[test]
+fn conditions_hold_beside_hekaton() {
+    beside_by::<Hekaton>(Isolation::Serializable);
+}
+
+#[test]
+fn conditions_hold_beside_mvrlu() {
+    beside_by::<MvRlu>(Isolation::Serializable);
 }
 
 /// TPC-C stays consistent under snapshot isolation, although snapshot isolation is not serializable in general; see the

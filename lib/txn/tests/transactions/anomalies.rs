@@ -5,10 +5,14 @@
 //! | | serializable | snapshot isolation |
 //! |---|---|---|
 //! | G0, G1a, G1b, G1c, OTV, PMP, P4, G-single | no | no |
+//! | long fork (Sovran et al.: Transactional storage for geo-replicated systems, SOSP 2011) | no | no |
 //! | G2-item (write skew), G2 (by a predicate) | no | possible |
+//! | read-only (Fekete, O'Neil, O'Neil: A read-only transaction anomaly under snapshot isolation, 2004) | no | possible |
+//! | internal reads (a transaction does not see its own writes) | no | no |
 //!
-//! Each transaction is tried once. What it has read counts only if it commits. At least one of the two must commit.
+//! Each transaction is tried once. What it has read counts only if it commits. At least one of them must commit.
 
+use std::collections::BTreeMap;
 use std::mem::take;
 use std::thread;
 
@@ -120,6 +124,9 @@ super::by_every_scheme! {
     g_single_read_skew: read_skew;
     g2_item_write_skew: item_skew;
     g2_predicate_write_skew: predicate_skew;
+    long_fork: fork;
+    read_only_anomaly: report_skew;
+    internal_reads: own_writes;
 }
 
 fn dirty_write<S: Scheme>() {
@@ -264,5 +271,124 @@ fn predicate_skew<S: Scheme>() {
             join(tx, 3, there)
         });
         judge_skew(&world, inner, outer);
+    });
+}
+
+/// Two rows are written by a transaction each. Of two readers, each has read one of the rows before: none of them sees
+/// only the row's write that the other one does not see.
+fn fork<S: Scheme>() {
+    each::<S>(|world| {
+        let (mut other, mut wrote) = (None, [None; 2]);
+        let one = world.once(|tx| {
+            let second = world.get(tx, 2)?;
+            other = world.beside(|tx| {
+                let first = world.get(tx, 1)?;
+                wrote = [(1, 11), (2, 21)].map(|(key, value)| world.beside(|tx| world.put(tx, key, value)));
+                Ok((first, world.get(tx, 2)?))
+            });
+            Ok((world.get(tx, 1)?, second))
+        });
+        assert!(one.is_some() || other.is_some() || wrote.contains(&Some(())));
+        assert!((one, other) != (Some((11, 20)), Some((10, 21))), "each has seen one of the writes");
+    });
+}
+
+/// A withdrawal that does not see a deposit writes the other account. The report between them sees the deposit without
+/// the withdrawal. So the deposit precedes the report, the report precedes the withdrawal, and the withdrawal precedes
+/// the deposit. Without the report, the withdrawal would precede the deposit.
+fn report_skew<S: Scheme>() {
+    each::<S>(|world| {
+        let (mut deposit, mut report) = (None, None);
+        let withdrawal = world.once(|tx| {
+            let sum = world.get(tx, 1)? + world.get(tx, 2)?;
+            deposit = world.beside(|tx| world.get(tx, 2).and_then(|before| world.put(tx, 2, before + 20)));
+            report = world.beside(|tx| Ok((world.get(tx, 1)?, world.get(tx, 2)?)));
+            world.put(tx, 1, 10 - sum)
+        });
+        assert!(deposit.is_some() || report.is_some() || withdrawal.is_some());
+        let skewed = (deposit, report, withdrawal) == (Some(()), Some((10, 40)), Some(()));
+        assert_eq!(skewed, world.isolation == Isolation::Snapshot, "{deposit:?} {report:?} {withdrawal:?}");
+    });
+}
+
+type Rows = Vec<(u64, i64)>;
+
+/// Returns the rows with keys below 6 that the transaction sees: in two ways by their keys, by scans in both
+/// directions, and by the index in both directions and by single values.
+fn looks<S: Scheme>(world: &World<S>, tx: &mut Tx<'_, S>) -> Step<[Rows; 7]> {
+    fn rows<'t>(found: impl Iterator<Item = Result<&'t Item, Error>>) -> Step<Rows> {
+        let mut rows = found.map(|row| row.map(|row| (row.key, row.value))).collect::<Result<Rows, _>>()?;
+        rows.sort_unstable();
+        Ok(rows)
+    }
+    let (table, keys) = (&world.table, [0, 1, 2, 3, 4, 5]);
+    let (mut single, mut by_value) = (Rows::new(), Rows::new());
+    for key in keys {
+        single.extend(tx.get(table, &key)?.map(|row| (row.key, row.value)));
+    }
+    for value in VALUES {
+        by_value.append(&mut rows(tx.range_by::<ByValue>(table, value..=value))?);
+    }
+    by_value.sort_unstable();
+    Ok([
+        single,
+        rows(tx.get_many(table, &keys)?.into_iter().flatten().map(Ok))?,
+        rows(tx.range(table, ..))?,
+        rows(tx.range_rev(table, ..))?,
+        rows(tx.range_by::<ByValue>(table, ..))?,
+        rows(tx.range_by_rev::<ByValue>(table, ..))?,
+        by_value,
+    ])
+}
+
+/// The values of the rows of [`OWN`].
+const VALUES: [i64; 6] = [10, 11, 20, 22, 30, 31];
+
+/// Writes of one transaction: keys with their new values, or removals. Rows are inserted, updated and removed, with
+/// rows among them that the transaction itself has inserted or removed.
+const OWN: [(u64, Option<i64>); 9] = [
+    (3, Some(30)),
+    (3, Some(31)),
+    (1, Some(11)),
+    (2, None),
+    (2, Some(22)),
+    (3, None),
+    (1, Some(22)),
+    (3, Some(30)),
+    (1, None),
+];
+
+/// After each write, all ways of reading return the transaction's own rows: without other transactions, and when
+/// another transaction has written the same rows after one of the writes.
+fn own_writes<S: Scheme>() {
+    each::<S>(|world| {
+        for turn in 0..=OWN.len() {
+            let world = World::<S>::new(world.isolation);
+            let mut rows = BTreeMap::from([(1, 10), (2, 20)]);
+            let mut inner = None;
+            let outer = world.once(|tx| {
+                let mut wrong = Vec::new();
+                for (step, &(key, value)) in OWN.iter().enumerate() {
+                    match value {
+                        Some(value) => world.put(tx, key, value)?,
+                        None => drop(tx.remove(&world.table, &key)?),
+                    }
+                    match value {
+                        Some(value) => rows.insert(key, value),
+                        None => rows.remove(&key),
+                    };
+                    if step == turn {
+                        let keys = OWN[..=step].iter().map(|&(key, _)| key);
+                        inner = world.beside(|tx| keys.clone().try_for_each(|key| world.put(tx, key, 90)));
+                    }
+                    let own: Rows = rows.iter().map(|(&key, &value)| (key, value)).collect();
+                    wrong.extend(looks(&world, tx)?.into_iter().filter(|seen| *seen != own).map(|seen| (step, seen)));
+                }
+                Ok(wrong)
+            });
+            assert!(outer.is_some() || inner.is_some(), "neither commits");
+            assert!(outer.is_some() || turn < OWN.len(), "alone it commits");
+            assert_eq!(outer.unwrap_or_default(), [], "(step, rows that were seen)");
+        }
     });
 }

@@ -58,25 +58,30 @@ fn silo_is_serializable_over_every_map() {
 #[test]
 fn tictoc_is_serializable() {
     histories::<TicToc, on::Art>(SERIALIZABLE, Level::Serializable);
+    histories::<TicToc, on::HydraList>(SERIALIZABLE, Level::Serializable);
 }
 
 #[test]
 fn two_phase_locking_is_serializable() {
     histories::<NoWait, on::Art>(SERIALIZABLE, Level::Strict);
+    histories::<NoWait, on::EunoBTree>(SERIALIZABLE, Level::Strict);
     histories::<WaitDie, on::Art>(SERIALIZABLE, Level::Strict);
     histories::<WaitDie, on::BLinkTree>(SERIALIZABLE, Level::Strict);
+    histories::<WaitDie, on::HydraList>(SERIALIZABLE, Level::Strict);
 }
 
 #[test]
 fn hekaton_is_serializable() {
     histories::<Hekaton, on::Art>(SERIALIZABLE, Level::Strict);
     histories::<Hekaton, on::BLinkTree>(SERIALIZABLE, Level::Strict);
+    histories::<Hekaton, on::EunoBTree>(SERIALIZABLE, Level::Strict);
 }
 
 #[test]
 fn mvrlu_is_serializable() {
     histories::<MvRlu, on::Art>(SERIALIZABLE, Level::Strict);
     histories::<MvRlu, on::BLinkTree>(SERIALIZABLE, Level::Strict);
+    histories::<MvRlu, on::HydraList>(SERIALIZABLE, Level::Strict);
 }
 
 #[test]
