@@ -35,7 +35,7 @@ unsafe impl<K: Send + Sync, V: Send + Sync, P: Send, S: Sync> Sync for Cache<K, 
 /// entry has left the cache.
 ///
 /// A session holds an RCU guard: entries that leave the cache during the session are not freed before the session ends.
-/// If too many entries wait to be freed (see *The bound* in [the crate's guarantees](crate)), insertions are refused. So
+/// If too many entries wait to be freed ([the crate's guarantees](crate) state the bound), insertions are refused. So
 /// keep a session for a batch of look-ups, not permanently.
 pub struct Pinned<'c, K, V, P = S3Fifo, S = foldhash::quality::RandomState> {
     inner: &'c Inner<K, V, P, S>,
@@ -399,8 +399,8 @@ where
         self.invalidate_if(|_, _| true);
     }
 
-    /// Sets the bound. When the call returns, the entries are within the bound, unless another call has changed the bound
-    /// meanwhile. O(entries that leave).
+    /// Sets the bound. When the call returns, the entries are within the bound, unless another call has changed the
+    /// bound meanwhile. O(entries that leave).
     ///
     /// ```
     /// use archipelago_cache::Cache;
