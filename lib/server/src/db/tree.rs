@@ -189,7 +189,7 @@ impl<T: Ord + Clone> Tree<T> {
     }
 
     /// Returns the number of items for which `before` returns `true`. If `before` is `true` for an item, it must be
-    /// `true` for all smaller values, too, as in [`partition_point`](slice::partition_point). O(log n).
+    /// `true` for all smaller values, too, as in a slice's `partition_point`. O(log n).
     pub fn rank(&self, before: impl Fn(&T) -> bool) -> usize {
         let (mut node, mut rank) = (&self.root, 0);
         loop {
