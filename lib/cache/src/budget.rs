@@ -59,7 +59,7 @@ impl Budget {
         self.capacity() >> self.shards.ilog2()
     }
 
-    /// Returns the least amount that a shard takes from a pool that has it.
+    /// Returns the size of a piece: a shard takes at least a piece if the pool has as much.
     pub fn piece(&self) -> usize {
         self.share() / PIECES
     }

@@ -22,14 +22,14 @@ const BESIDE: usize = 56;
 /// The least capacity of a shard, in entries and in bytes.
 const LEAST_ENTRIES: usize = 64;
 const LEAST_BYTES: usize = 256 << 10;
-/// How much weight of removed entries may wait for readers, in addition to a hundredth of the capacity: enough for some
-/// bags (lists of retired entries) of each of a few threads. A cache with a weigher has the second limit in its own
-/// unit, and at most a part of the capacity (see [`Config::most_waiting`]).
+/// The weight of removed entries that may wait for readers, in addition to a hundredth of the capacity: enough for some
+/// bags (lists of retired entries) of each of a few threads. If a cache has a weigher, `WAITING_BYTES` is in the
+/// weigher's unit, and counts only up to a part of the capacity (see [`Config::most_waiting`]).
 const WAITING_ENTRIES: usize = 512;
 const WAITING_BYTES: usize = 64 << 10;
 const MOST_SHARDS: usize = 256;
 
-/// The limits of a cache, in its unit of weight. The last two are those of [`Config`].
+/// The limits of a cache, in its unit of weight. `waiting` and `own_unit` are those of [`Config`].
 struct Limits {
     capacity: usize,
     /// The least capacity of a shard.

@@ -35,8 +35,8 @@ unsafe impl<K: Send + Sync, V: Send + Sync, P: Send, S: Sync> Sync for Cache<K, 
 /// entry has left the cache.
 ///
 /// A session holds an RCU guard: entries that leave the cache during the session are not freed before the session ends.
-/// When more than about a hundredth of the capacity waits to be freed, insertions are refused. Keep a session for a
-/// batch of look-ups, not permanently.
+/// If too many entries wait to be freed ([the crate's guarantees](crate) state the bound), insertions are refused. So
+/// keep a session for a batch of look-ups, not permanently.
 pub struct Pinned<'c, K, V, P = S3Fifo, S = foldhash::quality::RandomState> {
     inner: &'c Inner<K, V, P, S>,
     guard: Guard<'c>,
@@ -183,8 +183,8 @@ where
     /// key again if the version is old.
     ///
     /// # Panics
-    /// If `make` panics, in the cases of [`insert`](Self::insert), and if the call would wait for itself. This is the
-    /// case if it is made by a maker of this cache that runs in the same thread, and requests
+    /// If `make` panics, in the cases of [`insert`](Self::insert), and if the call would wait for itself. A call would
+    /// wait for itself if a maker of this cache runs in the same thread, makes the call, and requests
     /// - the key that this maker makes, or another key with the same hash, or
     /// - a key whose maker waits for this one, directly or through the makers of other threads: the makers of A and B
     ///   request each other's keys.
@@ -399,7 +399,8 @@ where
         self.invalidate_if(|_, _| true);
     }
 
-    /// Sets the bound. The bound holds when the call returns. O(entries that leave).
+    /// Sets the bound. When the call returns, the entries are within the bound, unless another call has changed the
+    /// bound meanwhile. O(entries that leave).
     ///
     /// ```
     /// use archipelago_cache::Cache;

@@ -10,8 +10,8 @@ pub trait Heap {
     /// without the size of the value itself.
     fn heap_bytes(&self) -> usize;
 
-    /// Returns whether no value of the type owns heap memory: then [`heap_bytes`](Self::heap_bytes) of a collection of
-    /// such values need not visit each of them. The default is `false`.
+    /// Returns `true` if no value of the type owns heap memory. Then [`heap_bytes`](Self::heap_bytes) of a collection
+    /// of such values need not visit each value. The default is `false`.
     fn owns_nothing() -> bool
     where
         Self: Sized,

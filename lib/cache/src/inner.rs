@@ -26,12 +26,14 @@ use archipelago_platform::panics::FirstPanic;
 /// entries can be freed, and this check interrupts the other threads. A bag must fit into the 64 KiB that each thread
 /// may use in addition to the bound, and into a core's caches, since the freed memory is used again.
 const BAG: usize = 48 << 10;
-/// The size in bytes of the blocks that a thread keeps. Under Miri no block is kept, since Miri detects a use of freed
-/// memory, but not a use of a kept block.
+/// The most bytes of blocks that a thread keeps. If entries own memory in addition to their blocks, a thread keeps
+/// fewer ([`Blocks::beside`]). Under Miri no block is kept, since Miri detects a use of freed memory, but not a use of
+/// a kept block.
 const KEPT: usize = if cfg!(miri) { 0 } else { BAG };
 /// In small caches a bag has at most 1/BAGS of the weight that may wait for readers.
 const BAGS: usize = 8;
-/// How often an insertion yields the processor to readers before it is refused.
+/// How often a change yields the processor to readers while too many removed entries wait. Then an insertion is
+/// refused.
 const PATIENCE: usize = 16;
 /// How often an insertion takes room from all other shards, before it is refused.
 const ROUNDS: usize = 4;
@@ -44,7 +46,7 @@ pub(crate) struct Inner<K, V, P, S> {
     pub clock: Clock,
     pub makers: Makers,
     pub hits: PerThread<CachePadded<Hits>>,
-    /// The weight of removed entries that listeners are being told of, see [`Untold`].
+    /// The weight of removed entries that RCU does not count yet, see [`Untold`].
     untold: AtomicUsize,
     /// Declared after the shards, so that the shards are dropped before the waiting entries are reclaimed.
     domain: Domain,
@@ -53,16 +55,17 @@ pub(crate) struct Inner<K, V, P, S> {
     pub blocks: Arc<Blocks<K, V>>,
 }
 
-/// What has left the cache by a change. The change ends its RCU section before it drops or [settles](Self::settle) this
-/// value, so that a slow listener does not keep other threads' removed entries from being freed.
+/// The entries that a change has removed, and the entry that it has refused. The change ends its RCU section before it
+/// drops or [settles](Self::settle) this value. So a slow listener does not keep other threads' removed entries from
+/// being freed.
 struct Leaving<'a, K, V, P, S> {
     inner: &'a Inner<K, V, P, S>,
-    /// This thread has removed these entries and retires them later. So they are not freed until then, although the
-    /// thread is in no section.
+    /// This thread has removed these entries, and will retire them. Until then they are not freed, although the thread
+    /// is in no section.
     gone: Gone<K, V>,
     /// The entry whose insertion was refused.
     refused: Option<Unplaced<K, V>>,
-    /// What of `gone` counts as waiting, until `gone` is retired.
+    /// The weight of entries of `gone` that is counted as waiting for readers before `gone` is retired.
     untold: Untold<'a>,
 }
 
@@ -78,8 +81,8 @@ unsafe fn reclaim<K, V>(object: *mut (), context: *mut ()) {
     }
 }
 
-/// Counts, while it lives, the weight of removed entries that RCU does not count yet: the call that has removed them
-/// goes on to remove others, or tells a listener of them.
+/// The weight of a call's removed entries that RCU does not count yet: before the call retires them, it removes others
+/// or runs the listener. While this value exists, `all` includes `weight`.
 struct Untold<'c> {
     all: &'c AtomicUsize,
     weight: usize,
@@ -104,7 +107,7 @@ fn bag_weight(most_waiting: usize) -> usize {
 }
 
 impl Untold<'_> {
-    /// Counts `weight` at least.
+    /// Raises the counted weight to `weight`, if the counted weight is lower.
     fn reach(&mut self, weight: usize) {
         if weight > self.weight {
             // Relaxed, as all accesses: the number publishes no data.
@@ -127,7 +130,8 @@ impl<'a, K, V, P, S> Leaving<'a, K, V, P, S> {
         Self { inner, gone: Gone::new(), refused: None, untold: Untold { all: &inner.untold, weight: 0 } }
     }
 
-    /// Counts the entries after the first `counted` as waiting, before the call goes on. Returns the number of entries.
+    /// Counts the entries of `gone` as waiting, except the first `counted`, which are counted already. Returns the
+    /// number of entries of `gone`.
     fn count(&mut self, counted: usize) -> usize {
         // SAFETY: the entries are not freed while they are in `self`.
         let weights = self.gone.iter().skip(counted).map(|(entry, _)| unsafe { Resident::new(entry) }.weight());
@@ -147,7 +151,7 @@ impl<'a, K, V, P, S> Leaving<'a, K, V, P, S> {
         }
     }
 
-    /// Calls the listener, if the cache has one, with each entry, in the order in which they left.
+    /// If the cache has a listener, calls it with each entry, in the order in which the entries left the cache.
     fn tell(&mut self, panics: &mut FirstPanic) {
         let Some(listener) = &self.inner.config.listener else { return };
         // SAFETY: the entries are not freed while they are in `self`.
@@ -163,9 +167,9 @@ impl<'a, K, V, P, S> Leaving<'a, K, V, P, S> {
         }
     }
 
-    /// Calls the listener, and retires the entries that have left. `come` is the number of entries that were inserted
-    /// in exchange. For each further entry that has left, the thread frees one of its kept blocks, so that the waiting
-    /// entries and the kept blocks of the thread together are at most a bag.
+    /// Calls the listener, and retires the entries that have left. `come` is the number of blocks that the change has
+    /// taken for new entries, inserted or not. If more than `come` entries have left, the thread frees one of its kept
+    /// blocks for each of the others. So its open bag and its kept blocks together are at most a bag.
     ///
     /// # Panics
     /// With the first panic of the listener or of a destructor, after all has been done.
@@ -211,10 +215,11 @@ impl<K, V, P, S> Drop for Leaving<'_, K, V, P, S> {
 /// An entry that is not in the table yet. It is freed if it is dropped, for example because a comparison panics.
 struct Unplaced<K, V>(Shared<K, V>);
 
-/// What an insertion does if the cache already has the key: replaces the entry, or leaves it and returns a result of
-/// it.
+/// What an insertion does if the cache already has the key.
 enum Present<F> {
+    /// Replaces the entry.
     Replace,
+    /// Leaves the entry, and returns the function's result for the entry's value.
     Leave(F),
 }
 
@@ -333,8 +338,8 @@ where
         }
     }
 
-    /// Returns whether an entry that was found under the guard has not expired. If so, postpones the entry's expiry by
-    /// the cache's time to idle.
+    /// Returns whether an entry that was found under the guard has not expired. If the entry has not expired and the
+    /// cache has a time to idle, this time begins anew.
     #[inline]
     pub fn is_live(&self, guard: &Guard<'_>, entry: Shared<K, V>) -> bool {
         let Some(timed) = timed(guard, entry) else { return true };
@@ -383,9 +388,10 @@ where
         Times { last, deadline }
     }
 
-    /// Begins a change. Returns the change's guard, and whether more removed entries may wait for readers. If threads
-    /// outnumber processors and many of the entries that this thread has removed cannot be freed yet, the call first
-    /// waits a little.
+    /// Begins a change. Returns the change's guard, and whether more removed entries may wait for readers. The call
+    /// first waits in two cases. If threads outnumber processors and many of the entries that this thread has removed
+    /// cannot be freed yet, it waits a little. If no more removed entries may wait, it yields the processor up to
+    /// [`PATIENCE`] times.
     pub fn begin(&self) -> (Guard<'_>, bool) {
         let reader = self.domain.reader();
         reader.give_way();
@@ -457,7 +463,8 @@ where
             true => self.place(guard, hash, entry, only_new, gone),
             false => Placed::Refused,
         };
-        // An entry that the cache has now was inserted while the refused value was made, so it is newer.
+        // `insert_new` follows a look-up that found no entry. So an entry that the cache has now was inserted while the
+        // refused value was made: the entry is newer.
         if only_new && let Placed::Refused = placed {
             let newer = entry.seen(self.shard(hash).table(), guard, hash).same_key;
             placed = newer.filter(|newer| self.is_live(guard, *newer)).map_or(Placed::Refused, Placed::Present);
@@ -523,12 +530,14 @@ where
         {}
     }
 
-    /// Makes room in the pool: the other shards give up their leases until the pool has `need`. There are up to three
-    /// rounds, each of which begins with the next shard. First, shards with more than an equal share give up what they
-    /// have in excess, but at most a quarter of a share: otherwise chance would make some shards ever larger, if large
-    /// entries are inserted and removed again and again. Then each shard gives up a part in proportion to its lease, or
-    /// a piece: otherwise a large entry would leave some shards without any room. At last shards give up all that they
-    /// have.
+    /// Makes room in the pool: the other shards give up parts of their leases until the pool has `need`. There are up
+    /// to three rounds over the other shards. Each round begins with the shard after this one.
+    /// 1. If a shard's lease exceeds an equal share, the shard gives up the excess, but at most a quarter of a share.
+    ///    Without this round, if large entries were inserted and removed again and again, chance would make some shards
+    ///    ever larger.
+    /// 2. Each shard gives up a part in proportion to its lease, or a piece if a piece is larger. Without this round, a
+    ///    large entry would leave some shards without any room.
+    /// 3. Shards give up all that they have.
     fn gather(&self, guard: &Guard<'_>, hash: u64, need: usize, gone: &mut Gone<K, V>) {
         let (own, count, share) = (self.shard_index(hash), self.shards.len(), self.budget.share());
         let mut lacking = need.saturating_sub(self.budget.pool());
@@ -557,8 +566,9 @@ where
         }
     }
 
-    /// Returns whether more removed entries may wait for readers. If a reader never ends, memory would otherwise grow
-    /// without bound, so insertions are refused. Waiting entries may also use the room of the pool.
+    /// Returns whether more removed entries may wait for readers. If not, insertions are refused: if a reader never
+    /// ends, memory would otherwise grow without bound. Waiting entries may also use the room of the pool. While the
+    /// result would be `false`, the call collects garbage and yields, up to [`PATIENCE`] times.
     fn has_room_for_waiting(&self) -> bool {
         let has_room = || {
             let most = self.config.most_waiting(self.budget.capacity()) + self.budget.pool();
@@ -575,7 +585,8 @@ where
         }
     }
 
-    /// Removes the entry whose key satisfies `is_it`. Returns whether the cache had it, and it had not expired.
+    /// Removes the entry whose key satisfies `is_it`. Returns `true` if the cache had such an entry and the entry had
+    /// not expired.
     pub fn remove(&self, hash: u64, is_it: impl Fn(&K) -> bool) -> bool {
         let mut leaving = Leaving::new(self);
         let removed = {
@@ -609,7 +620,8 @@ where
                     let gone = &mut leaving.gone;
                     let reported = shard.lock().remove(&guard, &self.budget, &self.clock, entry, cause, gone);
                     removed += usize::from(reported == Some(cause));
-                    // The room of the entry may be used again at once, and the sweep may take long.
+                    // The entry's weight is counted now: the entry's room may be used again at once, but the entry is
+                    // retired only after the sweep, which may take long.
                     counted = leaving.count(counted);
                 }
             }
@@ -619,7 +631,8 @@ where
         removed
     }
 
-    /// Frees memory that is no longer needed, except the entries.
+    /// Frees spare room of the tables, removed entries that no reader can still use, and the blocks that this thread
+    /// keeps. Returns unused leases to the pool. Evicts nothing.
     pub fn shrink(&self) {
         for shard in &self.shards {
             let guard = self.domain.pin();

@@ -34,8 +34,8 @@
 //!   - the entries that are being inserted, and an entry for each listener that runs, and
 //!   - room that the cache does not use yet.
 //!
-//!   If a reader does not end, insertions are refused ([`insert`](Cache::insert) returns `false`), since nothing can be
-//!   freed.
+//!   While a reader does not end, nothing that was removed since its beginning can be freed. Once the waiting entries
+//!   reach these amounts, insertions are refused ([`insert`](Cache::insert) returns `false`).
 //! - *Large entries*: each shard has a part of the capacity. An entry that needs more takes room from all other shards,
 //!   and locks them one after the other. The room returns to them when the entry leaves.
 //! - *Weights are bytes by default*: the entry's allocation, the heap blocks of key and value ([`Heap`]), and the

@@ -88,8 +88,8 @@ pub(crate) struct Locked<'s, K, V, P> {
 }
 
 impl<K, V, P: Policy> Locked<'_, K, V, P> {
-    /// Inserts `entry`, and replaces the entry with the same key, if the entries of its hash are still `seen`. Evicted
-    /// entries are added to `gone`.
+    /// If the entries of the same hash are still `seen`, inserts `entry`, in place of the entry with the same key.
+    /// Evicted and replaced entries are added to `gone`, even if the insertion then fails for lack of room.
     pub fn insert(
         &mut self,
         guard: &Guard<'_>,

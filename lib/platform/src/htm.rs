@@ -3,8 +3,10 @@
 //!
 //! A transaction is a closure whose memory accesses take effect in one instant or not at all, including accesses to
 //! captured locals. It may always abort, even at every attempt, so every user has a fallback, usually a lock:
-//! [`elide`]. Inside a transaction, the program must not call the operating system, allocate, or free memory: an abort
-//! undoes memory accesses, but not calls. Waiting ([`hint::spin_loop`](crate::hint::spin_loop)) aborts.
+//! [`elide`]. Inside a transaction, the program must not call the operating system, allocate, or free memory. Natively,
+//! a system call aborts the transaction, and the abort undoes what the allocator has done. In the simulated world,
+//! calls of the system and of the allocator take effect, and an abort does not undo them. Waiting
+//! ([`hint::spin_loop`](crate::hint::spin_loop)) aborts in both worlds.
 //!
 //! # Ordering
 //! Committed transactions are totally ordered with each other and with all other accesses to the cache lines that they
@@ -16,18 +18,21 @@
 //! value that was moved into the body is dropped inside it, and this drop is not undone. (Natively, the value is
 //! dropped after the abort, outside the transaction.) So a body should only borrow.
 //!
-//! Plain writes of a body are undone if they go to its thread's own stack, or if they were announced. Writes to
-//! thread-locals and to allocated memory are not undone. A block that a body frees stays freed after an abort
-//! (natively, this is undone too). A thread in a transaction may have lent a slice of its stack to *other* threads.
-//! Their plain writes to this slice are lost if the transaction aborts; their atomic and announced writes are kept.
+//! Plain writes of a body are undone if they were *announced* ([`touch_mut`](crate::touch_mut), or
+//! [`Plain`](crate::plain::Plain), which calls it), or if they go to the own stack of the thread that called
+//! [`transaction`](fn@transaction) (on x86-64 and AArch64 only). Other plain writes, for example to thread-locals and
+//! to allocated memory, are not undone. A block that a body frees stays freed after an abort (natively, this is undone
+//! too). A thread in a transaction may have lent a slice of its stack to *other* threads. Their plain writes to this
+//! slice are lost if the transaction aborts; their atomic and announced writes are kept.
 //!
 //! Seven transactions may be nested. The next one aborts all of them without a stated reason, in both worlds. Guards of
 //! `sync`'s locks that a body has taken are released by an abort.
 //!
 //! # Panics
-//! A panic inside a transaction aborts it. Natively, the abort undoes the panic too, so the panic is forgotten and the
-//! result is `Err`. In the simulated world, the panic continues after the transaction was undone. In both cases no
-//! transaction stays open.
+//! If the body of [`transaction`](fn@transaction) panics, the transaction aborts. Natively, the abort undoes the panic
+//! too, so the panic is forgotten and the result is `Err`. In the simulated world, the panic continues after the
+//! transaction was undone. In both cases no transaction stays open. But if a panic unwinds from a [`begin`] past its
+//! [`end`], the transaction stays open.
 //!
 //! Native transactions cannot run under Miri or loom, and most current processors have none: see [`available`].
 
@@ -98,7 +103,8 @@ impl Abort {
         self.0 >> 3 & 1 == 1
     }
 
-    /// Returns the program's code if it called [`abort`]. Natively, a panic of the body has the code 0xfe.
+    /// Returns the code of the program's [`abort`]. Natively, the code is also 0xfe if a panic unwound to the end of
+    /// the body. Most panics do not get so far: the system call that prints the message aborts without a code.
     pub fn code(self) -> Option<u8> {
         (self.0 & 1 == 1).then_some((self.0 >> 24) as u8)
     }
@@ -156,8 +162,9 @@ impl Htm {
 pub struct Inside(PhantomData<*mut ()>);
 
 impl Inside {
-    /// Aborts the transaction, which then fails with this code. It must not be called in a destructor: in the simulated
-    /// world, the destructor might run because the transaction has aborted, and then this function could not return.
+    /// Aborts the transaction, which then fails with this code. The function must not be called in a destructor. In the
+    /// simulated world, a destructor may run because the transaction has aborted. In such a destructor this function
+    /// panics, which usually ends the process.
     #[inline(always)]
     pub fn abort<const CODE: u8>(self) -> ! {
         // SAFETY: only `Htm::transaction` makes this value, for the body that it runs, and the value cannot leave the
@@ -181,11 +188,11 @@ pub fn transaction<R>(body: impl FnOnce() -> R) -> Result<R, Abort> {
 ///
 /// Natively, an abort returns to this call, as if it had returned its error the first time, with all memory in the
 /// state of that time. In the simulated world, the body continues after an abort: its loads see the current memory, its
-/// writes are undone, and [`end`] returns the reason. A body is correct in both worlds if it never waits for effects
-/// that only it could see, and checks [`doomed`] in its loops.
+/// writes are undone, and [`end`] returns the reason. A body is correct in both worlds if it never waits until it reads
+/// what it has written itself, and checks [`doomed`] in its loops.
 ///
 /// # Errors
-/// The reason of the abort, or that there are no transactions.
+/// The reason of the abort. If transactions are not [`available`], an abort without a stated reason.
 #[inline]
 #[track_caller]
 pub fn begin() -> Result<(), Abort> {
@@ -204,8 +211,8 @@ pub fn end() -> Result<(), Abort> {
     imp::end()
 }
 
-/// Returns whether the caller's transaction can no longer commit. It is always false natively, because an abort leaves
-/// the transaction at once.
+/// Returns whether the caller's transaction can no longer commit. Natively the result is always false, because an abort
+/// leaves the transaction at once.
 #[inline]
 pub fn doomed() -> bool {
     imp::doomed()

@@ -2,9 +2,10 @@
 //! per-thread records, counters and lists are stored. Cells are made when they are first used, and are never moved.
 //!
 //! The table consists of buckets that double in size (4, 8, 16, … cells). Each bucket is allocated at the first use of
-//! one of its slots. A cell is a pointer to a boxed `T`. The first caller with the slot's index makes the `T`, so the
-//! operating system places it on this thread's own node. The `T` is freed only with the whole table. An unused table is
-//! a few words; a small machine needs one small bucket, a large one `O(threads)` cells.
+//! one of its slots. A cell is a pointer to a boxed `T`. The first caller with the slot's index makes the `T`. If the
+//! allocator returns fresh pages, the operating system places them on this caller's NUMA node. The `T` is freed only
+//! with the whole table. An unused table is 23 null pointers. Up to four threads need one bucket of four cells; `n`
+//! threads need buckets with `O(n)` cells.
 //!
 //! Invariants: a bucket pointer and a cell pointer each change once, from null to their final value, by a
 //! compare-and-exchange. A thread that loses this race frees what it made. So a shared reference to a cell is valid as
@@ -14,9 +15,10 @@ use core::{array, ptr};
 
 use crate::atomic::{AtomicPtr, Ordering};
 
-/// Bucket 0 has 2 to this power cells.
+/// The binary logarithm of the number of cells of bucket 0.
 const FIRST_BITS: u32 = 2;
-/// Enough for nearly 2^25 slots, more threads than Linux can number. Under loom there is only one bucket.
+/// The number of buckets: enough for 2^25 - 4 slots, more than Linux can have threads. Under loom there is only one
+/// bucket.
 #[cfg(not(loom))]
 const BUCKETS: usize = 23;
 #[cfg(loom)]
@@ -54,13 +56,13 @@ impl<T: Send + Sync> PerThread<T> {
         Self { buckets: array::from_fn(|_| AtomicPtr::new(ptr::null_mut())) }
     }
 
-    /// Returns the cell of slot `slot_index`. If there is none, it is made by `make`; otherwise the call costs two
-    /// loads.
+    /// Returns the value of slot `slot_index`. If the slot has a value, the call costs two loads. Otherwise `make`
+    /// makes the value.
     ///
     /// If two threads race to make one cell, `make` runs in both, and one result is dropped.
     ///
     /// # Panics
-    /// If `slot_index` is 2^25 - 4 or more.
+    /// If `slot_index` is 2^25 - 4 or more (under loom, 4 or more).
     #[inline]
     pub fn get_or(&self, slot_index: usize, make: impl Fn() -> T) -> &T {
         let (bucket, offset) = place(slot_index);

@@ -212,7 +212,8 @@ fn the_background_thread_survives_values_that_panic() {
     });
 }
 
-/// A panic drops a map whose values panic when they are dropped. The process continues with the first panic.
+/// A panic drops a map whose values panic when they are dropped. The process does not abort, and the first panic is the
+/// one that can be caught.
 #[test]
 fn a_panic_may_drop_a_map() {
     watchdog(USUAL, |_| {

@@ -68,7 +68,7 @@ pub(super) fn born(now: u64, lfu: bool) -> u32 {
     if lfu { rated(now, BEGINNING) } else { used_at(now) }
 }
 
-/// Returns the 32 bits of a key that is used at this time, unless the policy is one of frequencies.
+/// Returns the 32 bits of a key that is used at this time, under a policy other than one of frequencies.
 pub fn used_at(now: u64) -> u32 {
     (now / 1000) as u32
 }
@@ -100,7 +100,8 @@ pub(super) fn used(access: u32, now: u64, lfu: bool, seed: u64) -> u32 {
 }
 
 impl Space {
-    /// Returns about `count` random entries. If the policy takes all keys, they are consecutive in the order of hashes.
+    /// Returns about `count` random entries. If the policy takes all keys, these entries are consecutive in the order
+    /// of hashes (the first entry follows the last one), and an entry of a small table may be returned twice.
     fn some(&self, policy: Policy, random: &mut Random, count: usize) -> Vec<&Entry> {
         if policy.volatile {
             // Each key is drawn independently, since keys with nearly equal expiry times are likely to be of one kind.

@@ -129,7 +129,7 @@ impl Live<'_> {
         self.hash.remove(name) && !due
     }
 
-    /// Sets the expiry time of a field in milliseconds since 1970, if the field exists.
+    /// If the field exists, sets its expiry time in milliseconds since 1970. With `None` the field never expires.
     pub fn expire_at(&mut self, name: &[u8], at: Option<u64>) {
         self.hash.expire_at(name, at);
     }

@@ -29,10 +29,9 @@ impl Keyed for Member {
     }
 }
 
-/// Integers in order. Each takes the same number of bytes: 2, 4 or 8, the least number that fits all of them. So the
-/// size follows from the members alone, as counts of memory require. After the integers follows one byte, which has
-/// this number of bytes. If there are no integers, the array is empty. It has no spare capacity, because most sets of
-/// integers stop growing early.
+/// Integers in order. All have the same width: 2, 4 or 8 bytes, the least width that fits all of them. So the size
+/// follows from the members alone, as counts of memory require. The last byte of the array is the width. If there are
+/// no integers, the array is empty. The array has no spare capacity, because most sets of integers stop growing early.
 #[derive(Clone, Debug, Default)]
 pub struct Integers(Box<[u8]>);
 

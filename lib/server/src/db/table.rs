@@ -474,8 +474,8 @@ impl<E: Keyed> Table<E> {
         self.heap
     }
 
-    /// Returns the approximate size of a table with these entries in bytes. The result does not depend on the leaves.
-    /// O(1).
+    /// Returns the table's approximate size in bytes, computed from its entries: the result does not depend on the
+    /// leaves. O(1).
     pub fn estimate(&self) -> usize {
         96 + self.len * size_of::<Option<E>>() * 5 / 4 + self.heap
     }

@@ -188,7 +188,8 @@ impl<T: Ord + Clone> Tree<T> {
         removed
     }
 
-    /// Returns how many items come before the first item for which `before` returns `false`. O(log n).
+    /// Returns the number of items for which `before` returns `true`. If `before` is `true` for an item, it must be
+    /// `true` for all smaller values, too, as in a slice's `partition_point`. O(log n).
     pub fn rank(&self, before: impl Fn(&T) -> bool) -> usize {
         let (mut node, mut rank) = (&self.root, 0);
         loop {
@@ -210,12 +211,12 @@ impl<T: Ord + Clone> Tree<T> {
         }
     }
 
-    /// Returns the approximate size in bytes of a tree with this many items. O(1).
+    /// Returns the tree's approximate size in bytes, computed from the number of items. O(1).
     pub fn estimate(&self) -> usize {
         self.len * size_of::<T>() * 4 / 3
     }
 
-    /// Returns how many bytes of memory the nodes take.
+    /// Returns how many bytes of memory the nodes take, without memory that items own elsewhere. O(number of nodes).
     pub fn bytes(&self) -> usize {
         fn of<T>(node: &Node<T>) -> usize {
             match node {

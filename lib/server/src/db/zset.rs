@@ -249,8 +249,8 @@ impl Zset {
         }
     }
 
-    /// Returns how many members come before the first member for which `before` returns `false`. `before` gets a member
-    /// and its score.
+    /// Returns the number of members for which `before` returns `true`. `before` gets a member and its score. If
+    /// `before` returns `true` for a member, it must return `true` for all members that precede this member, too.
     pub fn rank(&self, before: impl Fn(&[u8], f64) -> bool) -> usize {
         match self {
             Self::Packed(pack) => pairs(pack).take_while(|(_, member, score)| before(member, *score)).count(),

@@ -74,7 +74,7 @@ fn scripts_end_by_time_and_the_server_goes_on() {
     later.stop().unwrap();
 }
 
-/// Returns a transaction of two scripts with this time limit.
+/// Returns a transaction of two scripts, each with this time limit.
 fn long(limit: Duration) -> Write {
     let script = |key: &str| {
         let body = format!("for i = 1, 2000 do redis.call('incr', '{key}') end");
@@ -90,7 +90,8 @@ fn open(disk: &Simulated, appendonly: Appendonly) -> Result<Store, String> {
     store.seed(7).map(|()| store)
 }
 
-/// Carries out an operation. Returns whether its answers were given.
+/// Carries out a transaction of scripts. Returns `false` if the transaction was refused with MISCONF. Otherwise returns
+/// whether each script ended by itself or by its time limit.
 fn run(store: &Store, write: Write) -> bool {
     let outcome = store.write_many(&mut store.handle(), vec![write]).remove(0);
     match &outcome.reply {
@@ -145,7 +146,8 @@ fn a_stop_that_cannot_be_kept_ends_all_changes() {
     let disk = Simulated::new();
     let store = open(&disk, Appendonly::Always).unwrap();
     assert!(run(&store, long(Duration::from_micros(300))));
-    // The first of the next syncs is the log's. The second is that of the script's entry.
+    // The fourth of the next calls fails. The four calls are a write and a sync of the log, and a write and a sync of
+    // the first script's entry.
     let script = long(Duration::ZERO);
     let calls = disk.calls().len();
     disk.fail_at(calls + 3, Fault::Io);
@@ -159,7 +161,7 @@ fn a_stop_that_cannot_be_kept_ends_all_changes() {
     }
 }
 
-/// Adds an entry for the last change of the log: its position is the end of the log.
+/// Adds an entry for the script whose record in the log ends at `place`.
 fn note(disk: &Simulated, place: u64, entry: Entry) {
     Stops::open(Arc::new(disk.clone()), Path::new("/data")).unwrap().note(CallId { record: place, number: 0 }, entry);
 }
@@ -196,8 +198,7 @@ fn a_script_that_ran_when_the_process_ended_is_not_carried_out() {
     let segments = stopped.list(directory).unwrap().into_iter().filter(|name| name.ends_with(".segment"));
     let last = directory.join(segments.max().unwrap());
     let torn = stopped.restarted();
-    // The mark that is written after the last entry when a process ends is cut off, and some bytes
-    // before it.
+    // A process that ends writes a mark after the last entry. The damage cuts off this mark and some bytes before it.
     torn.damage(&last, |bytes| bytes.truncate(bytes.len() - 40));
     for _ in 0..2 {
         let (a, b) = durable::values(&open(&stopped, Appendonly::Always).unwrap());

@@ -2,23 +2,23 @@
 //! global word, and a local byte for each NUMA node; a thread holds the byte of its node before it takes the word.
 //!
 //! # Invariants
-//! 1. Only the thread that holds the local byte of node *n* sets the word to *n*'s mark or removes this mark. So
-//!    whether a thread with the byte reads its own mark depends only on itself and on its predecessors at the byte,
-//!    whose accesses the byte orders before its own.
+//! 1. Only the thread that holds the local byte of node *n* sets the word to *n*'s mark or removes this mark. The byte
+//!    orders these changes. So a thread that holds the byte always sees correctly whether the word has *n*'s mark.
 //! 2. A thread that waits for a word holds no later word of its set: [`Set::wait_for_word`].
 //! 3. A word is *left* if it has the mark of *n* and the byte of *n* is 0. Then a thread is registered at the byte, or
-//!    a thread is about to take the word back.
+//!    a thread is about to take the word back. To *take back* a word is to take the byte, and then to give up the word
+//!    and the byte ([`Set::take_back`]).
 //!
 //! # Why a word that is left is taken
-//! The leaving thread gives up the byte, then reads whether a thread is registered. A registered thread that stops
-//! waiting without the byte removes its registration, then reads the word. Each has a sequentially consistent fence
-//! between its two steps. So at least one of them sees the other's first step: the leaving thread sees no registration,
-//! or the other thread sees the mark.
+//! The leaving thread gives up the byte. A registered thread that stops waiting without the byte removes its
+//! registration. Then each of the two threads reads the word and the number of registered threads, and tries to take
+//! the byte. Each executes a sequentially consistent fence before it reads. So at least one thread sees the other's
+//! first step: the leaving thread no longer sees the registration, or the other thread sees the mark and a free byte.
 //!
-//! The thread that sees the other's step takes the word back, unless the byte is taken. If the byte is taken, its new
-//! holder either holds the object in the end, or gives up the word together with the byte ([`Set::give_up`], which also
-//! takes words back). A thread that stays registered waits for this byte and for no other. The byte is free, so the
-//! thread continues.
+//! If a thread sees the other's first step and no further registration, it takes the word back, unless a third thread
+//! has taken the byte. In that case the third thread either holds the object in the end, or gives up the word together
+//! with the byte ([`Set::give_up`]). A thread that stays registered waits for this byte and for no other. The byte is
+//! free, so the thread takes the byte, or removes its registration and then checks the word as above.
 
 use archipelago_platform::atomic::{AtomicU32, Ordering, fence};
 
@@ -59,8 +59,8 @@ impl<'o, L: Locks> Set<'_, 'o, L> {
         }
     }
 
-    /// Waits for this word. Returns true if the thread now holds it and the words before it. Returns false if the
-    /// thread holds no word of the set.
+    /// Waits for the word of object `at`. Returns true if the thread now holds this word and the words before it.
+    /// Returns false if the thread holds no word of the set.
     #[cold]
     fn wait_for_word(&self, at: usize, patience: &mut Patience) -> bool {
         // The later words are given up because threads of other nodes may wait for them while they hold earlier words.
@@ -76,7 +76,8 @@ impl<'o, L: Locks> Set<'_, 'o, L> {
         false
     }
 
-    /// Returns whether the word has the node's mark. The caller holds the byte.
+    /// Returns whether the word has the node's mark. If the caller does not hold the byte, the result may be out of
+    /// date.
     fn is_marked(&self, handle: Handle<'o, L>) -> bool {
         handle.lock.global().load(Ordering::Relaxed) == mark(self.node)
     }
@@ -125,7 +126,8 @@ impl<'o, L: Locks> Set<'_, 'o, L> {
         pass
     }
 
-    /// Gives up a word that was left to the node, if no thread is registered at the byte and none has taken the byte.
+    /// Takes the byte and gives up the word and the byte, if the word was left, no thread is registered at the byte,
+    /// and no other thread takes the byte first.
     fn take_back(&self, handle: Handle<'o, L>, queue: &Queue) {
         if self.is_marked(handle) && queue.waiting.load(Ordering::SeqCst) == 0 && self.take_local(handle) {
             self.give_up(&[handle]);
@@ -150,8 +152,8 @@ impl<'o, L: Locks> Set<'_, 'o, L> {
         });
     }
 
-    /// Removes the registration. If the thread was not admitted, checks whether the word was left and no other thread
-    /// will take it.
+    /// Removes the registration. If the thread was not admitted, also [takes the word back](Self::take_back) if the
+    /// word was left and no other thread will take it.
     pub(super) fn leave_queue(&self, queued: Option<Handle<'o, L>>, admitted: bool) {
         let Some((handle, queue)) = queued.and_then(|handle| Some((handle, self.queue(handle)?))) else { return };
         queue.waiting.fetch_sub(1, Ordering::SeqCst);
