@@ -11,7 +11,7 @@
 //! | scattered, a part full | scattered, parts empty | all entries fill at most three quarters of the chunk's own slots |
 //! | full | less full, and one or two new chunks instead of the next one | otherwise, if the chunks can be balanced |
 //! | full | two chunks | otherwise |
-//! | two chunks, together with few entries | the left one, with all entries | one is underfull after a removal, or in a sweep |
+//! | two chunks, together with few entries | the left one, with all entries | one is underfull, or a sweep finds both |
 //!
 //! A full chunk and the next chunk can be balanced if keys do not arrive in ascending order, both chunks are quiet, the
 //! next chunk's lock is free, and the index can remove the next chunk. A split makes a new chunk to the right. The new
