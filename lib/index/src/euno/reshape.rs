@@ -8,7 +8,7 @@
 //! | quiet | scattered | writes are refused too often ([`heat`](super::heat)) |
 //! | scattered | quiet | its parts were emptied often enough |
 //! | quiet, many entries out of order | quiet, sorted | a scan has copied the entries |
-//! | scattered, a part full | scattered, parts empty | all entries fill at most three quarters of the chunk's own slots |
+//! | scattered, a part full | scattered, parts empty | all entries fill at most 3/4 of the chunk's own slots |
 //! | full | less full, and one or two new chunks instead of the next one | otherwise, if the chunks can be balanced |
 //! | full | two chunks | otherwise |
 //! | two chunks, together with few entries | the left one, with all entries | one is underfull, or a sweep finds both |
