@@ -1,4 +1,5 @@
-//! How much room a cache gives to entries: after large entries, while removed entries wait, and by the weigher's unit.
+//! The room that a cache has for entries: after large entries have left, while removed entries wait to be freed, and
+//! with weighers of different units. Also the bytes that `Heap` counts, and the calls of listeners.
 #![cfg(not(archipelago_sim))]
 
 use std::hash::{BuildHasherDefault, Hasher};
@@ -9,7 +10,8 @@ use std::time::Duration;
 
 use archipelago_cache::{Cache, Cause, Heap};
 
-/// The key of an entry that is larger than a shard's share.
+/// A key that small entries do not have. A test's large entry has this key, or the entry at which a listener or a
+/// weigher waits.
 const LARGE: u64 = u64::MAX;
 const CAPACITY: usize = 16 << 20;
 const SMALL: usize = 1_000;
@@ -45,7 +47,7 @@ fn the_room_of_large_entries_returns_to_all_shards() {
         },
     ];
     for shards in SHARDS {
-        // Some keys more than fit, and two thirds of these.
+        // First more keys than fit, then about two thirds of the keys that fit.
         for count in [17_500, 11_000] {
             let cache = weighed(shards);
             let before = requested(&cache, count);
@@ -60,8 +62,8 @@ fn the_room_of_large_entries_returns_to_all_shards() {
     }
 }
 
-/// Entries of a sixteenth of the capacity are inserted and removed again and again. All shards lose the same part of
-/// their entries, and get their room back.
+/// Entries of a sixteenth of the capacity are inserted and removed again and again. An insertion may evict all entries
+/// of its own shard, and evicts about the same part of the entries of each other shard. All shards get their room back.
 #[test]
 fn large_entries_that_come_and_go_starve_no_shard() {
     for shards in SHARDS {
@@ -71,8 +73,8 @@ fn large_entries_that_come_and_go_starve_no_shard() {
             let was = cache.stats();
             assert!(cache.insert(LARGE - large, CAPACITY / 64 * 4));
             let left = (cache.stats().evictions - was.evictions) as usize;
-            // At the most, the shard of the large entry loses all of its entries, which may have two shares. Each shard
-            // may evict one too many.
+            // The most: the large entry's weight, all entries of the large entry's shard (which may have two shares),
+            // and one entry too many for each shard.
             let most = (CAPACITY / 64 * 4 + CAPACITY / shards * 2) / SMALL + shards;
             assert!(left <= most, "{shards} shards: {left} entries were evicted");
             cache.remove(&(LARGE - large));
@@ -80,13 +82,15 @@ fn large_entries_that_come_and_go_starve_no_shard() {
         }
         let after = requested(&cache, 17_500);
         assert!(after * 100 >= before * 95, "{shards} shards: {after} keys, {before} before");
-        // Of the keys of a starved shard few would be present. (Chance makes the shards' parts a little unequal.)
+        // If a shard were starved, few of its keys would be present. (The shards' numbers of keys differ a little by
+        // chance.)
         let fitting = requested(&cache, 11_000);
         assert!(fitting > 10_000, "{shards} shards: {fitting} of 11000");
     }
 }
 
-/// Threads insert and remove entries of less and more than a share, beside changes of the capacity. No room is lost.
+/// Threads insert and remove entries that are smaller and larger than a shard's share, and change the capacity. No room
+/// is lost.
 #[test]
 fn large_entries_come_and_go_in_many_threads() {
     let cache = weighed(16);
@@ -134,7 +138,7 @@ impl Hasher for Same {
     }
 }
 
-/// A large entry takes about the same part of the other shards' room from each of them.
+/// For a large entry, each of the other shards gives up about the same part of its room.
 #[test]
 fn large_entries_take_little_from_each_shard() {
     const MANY: u64 = 64;
@@ -148,13 +152,13 @@ fn large_entries_take_little_from_each_shard() {
     assert!(cache.insert(in_shard(0, 1_000), CAPACITY / MANY as usize * 4));
     let least = || (1..MANY).map(|shard| (0..share).filter(|at| cache.contains(&in_shard(shard, *at))).count()).min();
     assert!(least() > Some(share as usize * 8 / 10), "{:?} of {share} entries are left", least());
-    // An entry of four fifths of the capacity leaves each shard something.
+    // An entry of four fifths of the capacity leaves some entries in each other shard.
     assert!(cache.insert(in_shard(0, 1_000), CAPACITY / 5 * 4));
     assert!(least() > Some(share as usize / 20), "{:?} of {share} entries are left", least());
     cache.check_invariants();
 }
 
-/// While a listener takes its time, no other thread's insertions are refused.
+/// While a call of a listener lasts, no other thread's insertions are refused.
 #[test]
 fn slow_listeners_hold_up_nothing() {
     let (begun, end) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -174,7 +178,8 @@ fn slow_listeners_hold_up_nothing() {
         while !begun.load(Relaxed) {
             thread::yield_now();
         }
-        // Entries that wait for a reader would reach their bound after some hundred insertions.
+        // If removed entries had to wait for the listener as for a reader, they would reach the bound on waiting
+        // entries after some hundred insertions.
         let refused = (0..3_000).filter(|key| !cache.insert(*key, 0)).count();
         end.store(true, Relaxed);
         assert_eq!(refused, 0);
@@ -182,8 +187,8 @@ fn slow_listeners_hold_up_nothing() {
     cache.check_invariants();
 }
 
-/// Entries that a method has removed, and which its listener has yet to be told of, count as waiting for a reader:
-/// memory stays bounded while the listener takes its time.
+/// An entry that a method has removed counts as waiting until the listener has been called for it. So memory stays
+/// bounded while a call of the listener lasts.
 #[test]
 fn what_listeners_have_not_seen_is_bounded() {
     const ENTRIES: usize = 1_000;
@@ -210,7 +215,8 @@ fn what_listeners_have_not_seen_is_bounded() {
     assert!((0..ENTRIES).all(|key| cache.insert(key, 0)), "all have been told");
 }
 
-/// What a sweep has removed counts as waiting while the sweep goes on: the room of its entries is not used twice.
+/// Entries that a sweep (`invalidate_if`) has removed count as waiting until the sweep ends. So other entries do not
+/// use all of their room before.
 #[test]
 fn what_slow_sweeps_have_removed_is_bounded() {
     const ENTRIES: usize = 1_000;
@@ -240,7 +246,7 @@ fn what_slow_sweeps_have_removed_is_bounded() {
     cache.check_invariants();
 }
 
-/// While a weigher takes its time, no other thread's insertions are refused either.
+/// While a call of a weigher lasts, no other thread's insertions are refused.
 #[test]
 fn slow_weighers_hold_up_nothing() {
     let (tell, told) = mpsc::channel();
@@ -263,7 +269,8 @@ fn slow_weighers_hold_up_nothing() {
     });
 }
 
-/// With a weigher whose unit is large, a reader that stays keeps less than two capacities from being freed.
+/// While a reader stays pinned, entries of less than two capacities are accepted, also if the weigher's unit is large
+/// (here an entry weighs a hundredth of the capacity).
 #[test]
 fn removed_entries_have_a_bound_in_any_unit() {
     let cache: Cache<u64, usize> = Cache::builder().weigher(100, |_, _| 1);
@@ -279,7 +286,7 @@ fn removed_entries_have_a_bound_in_any_unit() {
     drop(pinned);
 }
 
-/// A value without a destructor that reports memory.
+/// A value that reports memory, but has no destructor.
 struct Handle;
 
 impl Heap for Handle {
@@ -302,7 +309,7 @@ fn collections_weigh_items_without_destructors() {
     assert!(cache.insert(1, items(3)) && !cache.insert(2, items(5)));
 }
 
-/// A listener that panics is told of the other entries nevertheless.
+/// If a listener panics, it is called for the other entries nevertheless.
 #[test]
 fn everything_that_leaves_is_told_once() {
     static TOLD: AtomicUsize = AtomicUsize::new(0);

@@ -1,4 +1,5 @@
-//! Allocated memory: the queue's limit bounds it, whatever is appended and whatever bytes a file contains.
+//! Bounds of allocated memory. Records that wait for a slow disk take at most two queues. To read a file, a window of
+//! 256 KiB is allocated, or one for the longest record. No content of a file makes the window longer than the file.
 
 use archipelago_check::hostile::{Counting, alone};
 use archipelago_journal::{Call, Error, Journal, Options, Simulated};

@@ -79,7 +79,8 @@ fn operations_are_dropped_once_and_a_panic_reaches_everyone() {
     });
 }
 
-/// After a panic, threads whose requests were posted at the same time get the error, whether they sleep or not.
+/// After an operation has panicked, each posted request that has no answer yet gets the error, whether its thread
+/// sleeps or not.
 #[test]
 fn a_panic_refuses_those_who_wait() {
     watchdog(USUAL / 4, |_| {
@@ -103,8 +104,8 @@ fn a_panic_refuses_those_who_wait() {
     });
 }
 
-/// A read in the body of a region may not wait, and panics. It leaves no request behind, which would refer to the
-/// reader's stack.
+/// In the body of a region (here: while the value of `htm::quiet` exists) waiting is forbidden. A read that would have
+/// to wait there panics, and leaves no request behind. Such a request would refer to a stack frame that is gone.
 #[test]
 #[cfg(debug_assertions)]
 fn a_read_that_is_refused_is_not_posted() {

@@ -39,7 +39,7 @@ impl<'a> Command<'a> {
     /// Measures and reports.
     ///
     /// # Errors
-    /// If a run fails, after the complete runs have been reported; or if a report cannot be written.
+    /// If a run fails (the complete runs are reported before), or if a report cannot be written.
     pub fn run(mut self, experiment: &Experiment<'_>) -> Result<ExitCode, Failure> {
         // The signal handlers are installed only now, since a command that is interrupted earlier has nothing to
         // report.

@@ -1,14 +1,17 @@
-//! Operations that move entries: emptying parts into their chunk, splits, merges, scattering. All of them lock chunks
-//! explicitly, so each makes a new version both with transactions and with version locks.
+//! Operations that restructure chunks: sorting, emptying parts into their chunk, adding and removing parts (scattering
+//! and joining), splits, merges, and balancing with the next chunk. Each operation locks the chunks that it changes
+//! explicitly. So each changed chunk gets a new version, even if the structure's other changes are hardware
+//! transactions, which may leave the version as it is.
 //!
 //! | from | to | when |
 //! |---|---|---|
 //! | quiet | scattered | writes are refused too often ([`heat`](super::heat)) |
 //! | scattered | quiet | its parts were emptied often enough |
-//! | scattered, a part full | scattered, parts empty | all entries fill at most three quarters of the chunk's own slots |
+//! | quiet, many entries out of order | quiet, sorted | a scan has copied the entries |
+//! | scattered, a part full | scattered, parts empty | all entries fill at most 3/4 of the chunk's own slots |
 //! | full | less full, and one or two new chunks instead of the next one | otherwise, if the chunks can be balanced |
 //! | full | two chunks | otherwise |
-//! | two chunks, together with few entries | the left one, with all entries | a removal leaves one of them underfull |
+//! | two chunks, together with few entries | the left one, with all entries | one is underfull, or a sweep finds both |
 //!
 //! A full chunk and the next chunk can be balanced if keys do not arrive in ascending order, both chunks are quiet, the
 //! next chunk's lock is free, and the index can remove the next chunk. A split makes a new chunk to the right. The new
@@ -18,7 +21,7 @@
 //! A split makes the new chunk, shortens the old one, adds the new one to the index, and then unlocks the old one.
 //! Until the new chunk is in the index, a thread that searches for a moved key reaches the old chunk, which is locked.
 //! The thread waits, and then repeats its walk. A merge locks both chunks, removes the right one from the index, moves
-//! its entries, makes it obsolete, and retires it. A walk that enters a chunk proves the link to the chunk
+//! its entries, makes it obsolete, and retires it. A walk that enters a chunk validates the link to the chunk
 //! (`Walk::follow`), so no walk enters a removed chunk.
 
 use super::Contention;
@@ -125,12 +128,14 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         }
     }
 
-    /// Distributes the entries of a locked chunk and of the next one: over two chunks if the next one has room,
-    /// otherwise over three. So chunks that fill at the same pace are never all half empty at the same time. Returns
-    /// whether the entries were distributed.
+    /// Balances a locked chunk with the next one, if possible (see the module's text). If the two have more than
+    /// [`SPREAD`](Self::SPREAD) entries together, distributes the entries over three chunks, otherwise over two. Splits
+    /// alone would leave chunks half empty, and chunks that fill at the same pace would all be half empty at the same
+    /// time. Returns whether the entries were distributed.
     ///
-    /// The next chunk is replaced, since a chunk's lower bound never changes. After the next chunk has been removed
-    /// from the index, and before its successors are added, threads that search for its keys wait at the locked chunk.
+    /// A chunk's lower bound never changes. So the next chunk is removed, and one or two new chunks get its keys.
+    /// Between the removal and the addition of the new chunks to the index, threads that search for these keys wait at
+    /// the locked chunk.
     fn spread(&self, chunk: &Chunk<I::Size>, all: &Gathered, key: F::Probe<'_>, waste: &mut Waste) -> bool {
         // SAFETY: a locked chunk's neighbour does not become obsolete, so it is not retired under the caller's guard.
         let Some(right) = (unsafe { chunk.next.load().as_ref() }) else { return false };
@@ -251,11 +256,11 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
             && Held::wait(chunk).is_some_and(|mut left| self.take_over_next(&mut left, Self::FIT, waste))
     }
 
-    /// Returns whether the entries of a chunk and of the next one seem few enough for a merge. The result is not proven
-    /// (validated). The check avoids useless locking, which would stop all threads at the chunk each time that a key is
+    /// Returns whether the entries of a chunk and of the next one seem few enough for a merge. The result is not
+    /// validated. The check avoids useless locking, which would stop all threads at the chunk each time that a key is
     /// inserted and removed again. The caller holds a guard.
     fn seems_to_fit(chunk: &Chunk<I::Size>) -> bool {
-        // SAFETY: a chunk is retired after it has left the list, and under the guard.
+        // SAFETY: chunks are retired after they have left the list, so the caller's guard keeps the next chunk.
         let next = unsafe { chunk.next.load().as_ref() };
         next.is_some_and(|next| chunk.total() + next.total() <= Self::FIT)
     }

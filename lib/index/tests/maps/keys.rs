@@ -4,7 +4,8 @@ use crate::common::laws::hold;
 use archipelago_index::{Encode, Key};
 use proptest::prelude::*;
 
-/// Returns short strings of the bytes that matter for escaping; many of them are prefixes of others.
+/// Generates either up to five of the bytes that matter for escaping (so many strings are prefixes of others), or up to
+/// 199 arbitrary bytes.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(0xFE), Just(0xFF), Just(b'a')], 0..6),
