@@ -3,7 +3,7 @@
 //! update read them, and swings one link to the copies. If the machine has no transactions, or a transaction does not
 //! commit, [`Region`] does the same with the nodes' version locks held.
 
-use archipelago_sync::region::{Change, Changing, Page, Region, Stale};
+use archipelago_sync::region::{Change, Changing, Region, Stale, Versioned};
 use archipelago_sync::version_lock::VersionLock;
 
 use crate::optimistic::Optimistic;
@@ -26,7 +26,7 @@ impl RcuHtm {
 pub struct ByRegion(Region);
 
 // SAFETY: its words and links are plain fields.
-unsafe impl<const LINKS: usize> Page for Shared<LINKS, VersionLock> {
+unsafe impl<const LINKS: usize> Versioned for Shared<LINKS, VersionLock> {
     #[inline(always)]
     fn lock(&self) -> &VersionLock {
         &self.beside

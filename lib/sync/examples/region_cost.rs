@@ -11,17 +11,17 @@ use archipelago_platform::htm::{HELD, Htm};
 use archipelago_platform::thread;
 use archipelago_platform::time::Instant;
 use archipelago_sync::lock::{Mutex, RawTtas};
-use archipelago_sync::region::{Change, Changing, Page, Region, Stale, Word};
+use archipelago_sync::region::{Change, Changing, Region, Stale, Var, Versioned};
 use archipelago_sync::version_lock::{Version, VersionLock};
 
 #[repr(align(128))]
 struct Pair {
     lock: VersionLock,
-    words: [Word; 2],
+    words: [Var; 2],
 }
 
 // SAFETY: the page's words and links are plain fields.
-unsafe impl Page for Pair {
+unsafe impl Versioned for Pair {
     fn lock(&self) -> &VersionLock {
         &self.lock
     }
@@ -79,7 +79,7 @@ fn time(threads: usize, turn: impl Fn() + Sync) -> f64 {
 
 fn main() {
     let threads = std::env::args().nth(1).map_or(1, |text| text.parse().expect("a number of threads"));
-    let pair = Pair { lock: VersionLock::new(), words: [Word::new(0), Word::new(0)] };
+    let pair = Pair { lock: VersionLock::new(), words: [Var::new(0), Var::new(0)] };
     let plain = Plain { lock: AtomicU64::new(0), words: [AtomicU64::new(0), AtomicU64::new(0)] };
     let by = |region: Region| {
         time(threads, || while !change_by_region(&region, &pair, pair.lock.read_unlocked().expect("it stays")) {})

@@ -426,7 +426,7 @@ impl<L: Locks> Rcx<L> {
     ///
     /// # Panics
     /// As for [`try_lock`](Self::try_lock).
-    pub fn lock<'a, 'o>(&'o self, handles: InOrder<'a, 'o, L>) -> Guard<'a, 'o, L> {
+    pub fn lock<'a, 'o>(&'o self, handles: InOrder<'a, 'o, L>) -> SetGuard<'a, 'o, L> {
         let mut patience = Patience::new();
         loop {
             if let Some(guard) = self.attempt(handles, &mut patience) {
@@ -445,7 +445,7 @@ impl<L: Locks> Rcx<L> {
     /// If a handle belongs to another `Rcx`, before anything is locked. With debug assertions, also in the body of a
     /// [region](crate::region).
     #[inline]
-    pub fn try_lock<'a, 'o>(&'o self, handles: InOrder<'a, 'o, L>) -> Option<Guard<'a, 'o, L>> {
+    pub fn try_lock<'a, 'o>(&'o self, handles: InOrder<'a, 'o, L>) -> Option<SetGuard<'a, 'o, L>> {
         self.attempt(handles, &mut Patience::new())
     }
 
@@ -455,11 +455,11 @@ impl<L: Locks> Rcx<L> {
         &'o self,
         InOrder(handles): InOrder<'a, 'o, L>,
         patience: &mut Patience,
-    ) -> Option<Guard<'a, 'o, L>> {
+    ) -> Option<SetGuard<'a, 'o, L>> {
         refuse_in_regions("locking");
         refuse_foreign(&self.locks, handles);
         let set = Set { rcx: self, handles, node: self.here() };
-        set.lock(patience).then(|| Guard(set))
+        set.lock(patience).then(|| SetGuard(set))
     }
 
     #[inline]
@@ -500,9 +500,9 @@ impl<L: Locks> Default for Rcx<L> {
 /// Locked objects. Dropping the guard unlocks them, by the node by which they were locked. Leaking it leaves them
 /// locked.
 #[must_use]
-pub struct Guard<'a, 'o, L: Locks>(Set<'a, 'o, L>);
+pub struct SetGuard<'a, 'o, L: Locks>(Set<'a, 'o, L>);
 
-impl<L: Locks> Drop for Guard<'_, '_, L> {
+impl<L: Locks> Drop for SetGuard<'_, '_, L> {
     #[inline]
     fn drop(&mut self) {
         self.0.unlock();

@@ -36,7 +36,7 @@
 //! transactions do not change versions. So a walk that cannot commit locks each page that it reads. It holds one lock
 //! at a time: while it holds a page's lock it loads the next page's version, and then it locks the next page at this
 //! version. So the pages are consistent as in lock coupling, and the walk waits for no lock while it holds another.
-//! Pages with [`Page::UNDER_LOCK_ONLY`] are read optimistically even so, since every change of these pages changes
+//! Pages with [`Versioned::UNDER_LOCK_ONLY`] are read optimistically even so, since every change of these pages changes
 //! their versions. Otherwise each walk that could not commit would lock the structure's root, and abort all
 //! transactions, so that their walks could not commit either.
 //!
@@ -76,16 +76,16 @@
 //!
 //! ```
 //! use archipelago::sync::rcu::Domain;
-//! use archipelago::sync::region::{Again, Change, Changing, Page, Region, Stale, Traverse, Walk, Word};
+//! use archipelago::sync::region::{Again, Change, Changing, Versioned, Region, Stale, Traverse, Walk, Var};
 //! use archipelago::sync::version_lock::{Version, VersionLock};
 //!
 //! struct Account {
 //!     lock: VersionLock,
-//!     cents: [Word; 2],
+//!     cents: [Var; 2],
 //! }
 //!
 //! // SAFETY: its words are plain fields.
-//! unsafe impl Page for Account {
+//! unsafe impl Versioned for Account {
 //!     fn lock(&self) -> &VersionLock {
 //!         &self.lock
 //!     }
@@ -117,7 +117,7 @@
 //!     }
 //! }
 //!
-//! let account = Account { lock: VersionLock::new(), cents: [Word::new(70), Word::new(30)] };
+//! let account = Account { lock: VersionLock::new(), cents: [Var::new(70), Var::new(30)] };
 //! let (domain, region) = (Domain::new(), Region::new());
 //! let guard = domain.pin();
 //! let (sum, version) = region.traverse(&guard, Sum(&account));
@@ -160,7 +160,7 @@ const NOT_LISTED: &str = "a page is retired by a change that it is not listed fo
 /// The page's words and links lie in the page itself, in its `size_of` bytes and not behind a pointer. (After a body
 /// that fails, only such words and links are restored. If the body has written none of them, the page is unlocked at
 /// its old version.) The words and links keep their type and address as long as the page is borrowed.
-pub unsafe trait Page {
+pub unsafe trait Versioned {
     /// A promise: the page changes only while its lock is held explicitly, and no [`Change`] lists it. So every change
     /// of the page changes its version, in every back end, and a walk that cannot commit need not lock the page.
     const UNDER_LOCK_ONLY: bool = false;
@@ -169,19 +169,19 @@ pub unsafe trait Page {
     fn lock(&self) -> &VersionLock;
 }
 
-/// Eight bytes of a page.
+/// A transactional variable: eight bytes of a page that change only in regions.
 #[derive(Debug, Default)]
 #[repr(transparent)]
-pub struct Word(AtomicU64);
+pub struct Var(AtomicU64);
 
-impl Word {
-    /// Makes a word of a page that no other thread can access yet.
+impl Var {
+    /// Makes a variable of a page that no other thread can access yet.
     #[cfg(not(loom))]
     pub const fn new(value: u64) -> Self {
         Self(AtomicU64::new(value))
     }
 
-    /// Makes a word of a page that no other thread can access yet.
+    /// Makes a variable of a page that no other thread can access yet.
     #[cfg(loom)]
     pub fn new(value: u64) -> Self {
         Self(AtomicU64::new(value))
@@ -278,14 +278,14 @@ pub trait Walk<'g> {
     ///
     /// # Errors
     /// [`Again`], to be passed on: the walk is repeated.
-    fn enter<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again>;
+    fn enter<P: Versioned>(&mut self, page: &'g P) -> Result<&'g P, Again>;
 
     /// Follows a link of the present page. While the link leads to a retired page, the walk is repeated. So the change
     /// that retires a page must also change the links to the page.
     ///
     /// # Errors
     /// As [`enter`](Self::enter).
-    fn follow<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again>;
+    fn follow<P: Versioned>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again>;
 
     /// As [`follow`](Self::follow), for a walk that keeps a promise. Until [`stay`](Self::stay), it reads only words of
     /// the page that no [`Change`] writes: they change only while the page's lock is held explicitly. So every change
@@ -294,7 +294,7 @@ pub trait Walk<'g> {
     /// # Errors
     /// As [`enter`](Self::enter).
     #[inline(always)]
-    fn pass<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
+    fn pass<P: Versioned>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
         self.follow(link)
     }
 
@@ -308,7 +308,7 @@ pub trait Walk<'g> {
     }
 
     /// Reads a word of the present page; unproven (see [the module](self)).
-    fn get(&self, word: &Word) -> u64;
+    fn get(&self, word: &Var) -> u64;
 
     /// Returns the present page's version.
     fn version(&self) -> Version;
@@ -346,10 +346,10 @@ pub trait Change: Copy {
 /// The access of a [`Change`] to its pages. The values that it reads are consistent.
 pub trait Changing {
     /// Reads a word.
-    fn get(&self, word: &Word) -> u64;
+    fn get(&self, word: &Var) -> u64;
 
     /// Writes a word.
-    fn set(&mut self, word: &Word, value: u64);
+    fn set(&mut self, word: &Var, value: u64);
 
     /// Returns a link's target.
     fn target<P>(&self, link: &Link<P>) -> *mut P;
@@ -361,14 +361,14 @@ pub trait Changing {
     unsafe fn set_link<P>(&mut self, link: &Link<P>, to: *mut P);
 
     /// Gives one of the change's pages a new version, in every back end, since entries that walks look for have moved.
-    fn restructure(&mut self, page: &impl Page);
+    fn restructure(&mut self, page: &impl Versioned);
 
     /// Retires one of the change's pages: when the change is done, the page is marked as removed from the structure
     /// forever.
     ///
     /// # Panics
     /// If the change has already retired the page, or does not list it. Then nothing is changed.
-    fn retire(&mut self, page: &impl Page);
+    fn retire(&mut self, page: &impl Versioned);
 }
 
 /// How a structure runs its regions: with RTM, or by version locks. All threads must use the same value, or copies of
@@ -437,7 +437,7 @@ impl Region {
     /// # Errors
     /// [`Stale`], if the page has another version, or the body returns it.
     #[inline]
-    pub fn update<P: Page, T: Change>(&self, page: &P, at: Version, change: T) -> Result<T::Out, Stale> {
+    pub fn update<P: Versioned, T: Change>(&self, page: &P, at: Version, change: T) -> Result<T::Out, Stale> {
         self.change(At::new(page, at), change)
     }
 
@@ -449,7 +449,7 @@ impl Region {
     /// # Errors
     /// [`Stale`], if the page has another version, or the body returns it.
     #[inline]
-    pub fn update_part<P: Page, Q: Page, T: Change>(
+    pub fn update_part<P: Versioned, Q: Versioned, T: Change>(
         &self,
         page: &P,
         at: Version,
@@ -472,11 +472,11 @@ impl Region {
     /// # Errors
     /// [`Stale`], if the page is locked or has another version, or the body returns it.
     #[inline]
-    pub fn exchange<P: Page>(
+    pub fn exchange<P: Versioned>(
         &self,
         page: &P,
         at: Version,
-        word: &Word,
+        word: &Var,
         (expected, new): (Option<u64>, u64),
         change: impl Change<Out = Result<u64, u64>>,
     ) -> Result<Result<u64, u64>, Stale> {
@@ -495,7 +495,7 @@ impl Region {
     /// # Panics
     /// If a page is listed twice and the change runs with its pages locked.
     #[inline]
-    pub fn update_all<P: Page, T: Change>(&self, pages: &[&P], change: T) -> Result<T::Out, Stale> {
+    pub fn update_all<P: Versioned, T: Change>(&self, pages: &[&P], change: T) -> Result<T::Out, Stale> {
         self.change(All(pages), change)
     }
 

@@ -14,7 +14,7 @@ use archipelago_platform::thread;
 use archipelago_sync::lock::be_on_node;
 use archipelago_sync::rcu::Domain;
 use archipelago_sync::rcx::{Builder, InOrder, Locks, Padding, Rcx, Stripe, Striped};
-use archipelago_sync::region::{Again, Change, Changing, Link, Page, Region, Stale, Traverse, Walk, Word};
+use archipelago_sync::region::{Again, Change, Changing, Link, Region, Stale, Traverse, Var, Versioned, Walk};
 use archipelago_sync::version_lock::VersionLock;
 use loom::cell::UnsafeCell;
 use std::sync::LazyLock;
@@ -212,12 +212,12 @@ fn validation_under_the_locks_sees_removals() {
 
 struct Node {
     lock: VersionLock,
-    word: Word,
+    word: Var,
     link: Link<Node>,
 }
 
 // SAFETY: the page's words and links are plain fields.
-unsafe impl Page for Node {
+unsafe impl Versioned for Node {
     fn lock(&self) -> &VersionLock {
         &self.lock
     }
@@ -225,7 +225,7 @@ unsafe impl Page for Node {
 
 fn node(word: u64, link: *mut Node) -> Box<Node> {
     // SAFETY: nodes are freed at the end.
-    Box::new(Node { lock: VersionLock::new(), word: Word::new(word), link: unsafe { Link::new(link) } })
+    Box::new(Node { lock: VersionLock::new(), word: Var::new(word), link: unsafe { Link::new(link) } })
 }
 
 /// Replaces a node by the copy that was made from it.

@@ -13,7 +13,7 @@ use archipelago_sync::lock::{
     RawTas, RawTicket, RawTtas, RwLock,
 };
 use archipelago_sync::rcu::Domain;
-use archipelago_sync::region::{Again, Change, Changing, Link, Page, Region, Retired, Stale, Traverse, Walk, Word};
+use archipelago_sync::region::{Again, Change, Changing, Link, Region, Retired, Stale, Traverse, Var, Versioned, Walk};
 use archipelago_sync::version_lock::{Look, Version, VersionLock};
 #[cfg(debug_assertions)]
 use lock_api::{RawMutex, RawRwLock};
@@ -21,19 +21,19 @@ use lock_api::{RawMutex, RawRwLock};
 /// A page. The tests use two pages; the first one has a link to the second one.
 struct Node {
     lock: VersionLock,
-    words: [Word; 2],
+    words: [Var; 2],
     link: Link<Node>,
 }
 
 // SAFETY: the page's words and links are plain fields.
-unsafe impl Page for Node {
+unsafe impl Versioned for Node {
     fn lock(&self) -> &VersionLock {
         &self.lock
     }
 }
 
 fn node(link: *mut Node) -> *mut Node {
-    let words = [Word::new(0), Word::new(0)];
+    let words = [Var::new(0), Var::new(0)];
     // SAFETY: null, or a node that is reclaimed through the domain.
     let link = unsafe { Link::new(link) };
     Box::into_raw(Box::new(Node { lock: VersionLock::new(), words, link }))
@@ -233,7 +233,7 @@ impl Shared {
         // SAFETY: no thread changes it any more.
         let second = unsafe { &*self.first.link.load() };
         let counted = self.counted.load(Ordering::Relaxed);
-        assert_eq!(second.words.each_ref().map(Word::load), [counted; 2]);
+        assert_eq!(second.words.each_ref().map(Var::load), [counted; 2]);
         assert!(self.first.lock.read().is_some() && second.lock.read().is_some());
     }
 }
@@ -549,7 +549,7 @@ impl Change for OfItsOwn<'_> {
 
     fn run(self, change: &mut impl Changing) -> Result<(), Stale> {
         for value in 1..20 {
-            change.set(&Box::new(Word::new(1)), value);
+            change.set(&Box::new(Var::new(1)), value);
             change.set(&self.0.words[0], value);
         }
         panic!("half a change")
@@ -622,7 +622,7 @@ fn ends(region: Region) {
 #[should_panic(expected = "enters a page that is retired")]
 fn a_walk_that_must_not_meet_a_retired_page_says_so() {
     let (region, domain) = (Region::by_version_locks(), Domain::new());
-    let page = Node { lock: VersionLock::new(), words: [Word::new(0), Word::new(0)], link: null_link() };
+    let page = Node { lock: VersionLock::new(), words: [Var::new(0), Var::new(0)], link: null_link() };
     assert_eq!(region.update_all(&[&page], Lose(&page)), Ok(()));
     region.traverse(&domain.pin(), FromHint { hint: &page, first: None });
 }
@@ -630,7 +630,7 @@ fn a_walk_that_must_not_meet_a_retired_page_says_so() {
 #[test]
 #[should_panic(expected = "a page is listed twice")]
 fn a_page_listed_twice_is_refused() {
-    let page = Node { lock: VersionLock::new(), words: [Word::new(0), Word::new(0)], link: null_link() };
+    let page = Node { lock: VersionLock::new(), words: [Var::new(0), Var::new(0)], link: null_link() };
     _ = Region::by_version_locks().update_all(&[&page, &page], Count(&page));
 }
 

@@ -9,7 +9,7 @@ use archipelago_sync::lock::{
     RawBravo, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl, RawTas,
     RawTicket, RawTtas,
 };
-use archipelago_sync::region::{Change, Changing, Page, Region, Stale, Word};
+use archipelago_sync::region::{Change, Changing, Region, Stale, Var, Versioned};
 use archipelago_sync::version_lock::VersionLock;
 use lock_api::{RawMutex, RawRwLock};
 
@@ -170,25 +170,25 @@ struct Sheet {
 
 struct Slice {
     lock: VersionLock,
-    word: Word,
+    word: Var,
 }
 
 // SAFETY: the page's words and links are plain fields.
-unsafe impl Page for Sheet {
+unsafe impl Versioned for Sheet {
     fn lock(&self) -> &VersionLock {
         &self.lock
     }
 }
 
 // SAFETY: the page's words and links are plain fields.
-unsafe impl Page for Slice {
+unsafe impl Versioned for Slice {
     fn lock(&self) -> &VersionLock {
         &self.lock
     }
 }
 
 #[derive(Clone, Copy)]
-struct AddOne<'p>(&'p Word);
+struct AddOne<'p>(&'p Var);
 
 impl Change for AddOne<'_> {
     type Out = ();
@@ -206,7 +206,7 @@ fn sharers_of_a_page_let_others_lock_it() {
     const CROWD: usize = 32;
     const CHANGES: u64 = 12;
     let machine = Machine::preset("xeon-e7-8870v3-4s").unwrap();
-    let part = || Slice { lock: VersionLock::new(), word: Word::new(0) };
+    let part = || Slice { lock: VersionLock::new(), word: Var::new(0) };
     for seed in 0..4 {
         // A hundred times the time that the test needs.
         let config = Config { placement: Placement::Spread, limit_ns: 20_000_000, ..Config::seeded(seed) };

@@ -12,7 +12,7 @@ use super::find::Spot;
 use super::form::{ChunkForm, GONE};
 use super::look::{Alone, InChange, Look, order, settled};
 use super::size::Size;
-use archipelago_sync::region::{Change, Changing, Stale, Word};
+use archipelago_sync::region::{Change, Changing, Stale, Var};
 
 /// A key to be added.
 pub(super) struct New<'k, F: ChunkForm> {
@@ -244,7 +244,7 @@ pub(super) fn take_out<F: ChunkForm, S: Size>(chunk: &Chunk<S>, key: F::Probe<'_
     let own = settled(chunk.find::<F>(&Alone, key, tag));
     if let Some(slot) = own.filter(|_| chunk.is_scattered(&Alone)) {
         let (key, value) = chunk.pair(&Alone, slot);
-        chunk.retag(slot, GONE, Word::load, Word::set);
+        chunk.retag(slot, GONE, Var::load, Var::set);
         return Some(Removed { key, value });
     }
     if own.is_some() {
@@ -258,17 +258,17 @@ pub(super) fn take_out<F: ChunkForm, S: Size>(chunk: &Chunk<S>, key: F::Probe<'_
 /// A page of slots whose first entries may be in order.
 pub(super) trait Run: Slots {
     /// Returns the word with the number of entries in order, if the slots have one.
-    fn sorted(&self) -> Option<&Word>;
+    fn sorted(&self) -> Option<&Var>;
 }
 
 impl<S: Size> Run for Chunk<S> {
-    fn sorted(&self) -> Option<&Word> {
+    fn sorted(&self) -> Option<&Var> {
         Some(&self.sorted)
     }
 }
 
 impl<S: Size> Run for Part<S> {
-    fn sorted(&self) -> Option<&Word> {
+    fn sorted(&self) -> Option<&Var> {
         None
     }
 }
@@ -300,7 +300,7 @@ fn move_last(change: &mut impl Changing, page: &impl Slots, slot: usize, last: u
     let (entry, tag) = (page.pair(&look, last), page.tag(&look, last));
     write(change, page, slot, entry, tag);
     let tags = change.get(&page.tags()[last / 8]);
-    page.retag(last, 0, |_: &Word| tags, |word, value| change.set(word, value));
+    page.retag(last, 0, |_: &Var| tags, |word, value| change.set(word, value));
 }
 
 /// Shifts the entries behind `slot` down by one slot. Tags are shifted eight at a time, since a shift of single tags

@@ -42,7 +42,7 @@ use super::size::{Array, Entry, MOST_TAGS, PARTS, Size, Wide};
 use crate::structure::End;
 use archipelago_platform::memory::{BlockArena, taken_by};
 use archipelago_platform::{hint, simd, touch_mut};
-use archipelago_sync::region::{Again, Link, Page, Word};
+use archipelago_sync::region::{Again, Link, Var, Versioned};
 use archipelago_sync::version_lock::VersionLock;
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -62,20 +62,20 @@ pub struct Chunk<S: Size> {
     /// The chunk's heat. It is in a cache line of the tags, which a search reads anyway. So a write that only replaces
     /// a value accesses no further line for it.
     pub(super) heat: Heat,
-    pub(super) sorted: Word,
-    low: Word,
-    pub(super) high: Word,
+    pub(super) sorted: Var,
+    low: Var,
+    pub(super) high: Var,
     pub(super) next: Link<Chunk<S>>,
     pub(super) scatter: Link<Scatter<S>>,
     /// The number of the chunk's arena; never changes.
-    home: Word,
+    home: Var,
     entries: Lines<S::Entries>,
 }
 
 const _: () = assert!(size_of::<Chunk<Wide>>() == 1984 && core::mem::offset_of!(Chunk<Wide>, entries) == 192);
 
 // SAFETY: the page's words and links are plain fields.
-unsafe impl<S: Size> Page for Chunk<S> {
+unsafe impl<S: Size> Versioned for Chunk<S> {
     #[inline(always)]
     fn lock(&self) -> &VersionLock {
         &self.lock
@@ -86,14 +86,14 @@ unsafe impl<S: Size> Page for Chunk<S> {
 #[repr(C, align(64))]
 pub struct Part<S: Size> {
     lock: VersionLock,
-    tags: [Word; 1],
+    tags: [Var; 1],
     entries: S::PartEntries,
 }
 
 const _: () = assert!(size_of::<Part<Wide>>() == 128);
 
 // SAFETY: the page's words and links are plain fields.
-unsafe impl<S: Size> Page for Part<S> {
+unsafe impl<S: Size> Versioned for Part<S> {
     #[inline(always)]
     fn lock(&self) -> &VersionLock {
         &self.lock
@@ -107,14 +107,14 @@ pub struct Scatter<S: Size> {
     lock: VersionLock,
     /// Padding. If walks are transactions, each walk's transaction reads the lock's cache line, so words that change
     /// are in another line.
-    _line: [Word; 7],
+    _line: [Var; 7],
     pub(super) door: super::door::Door,
-    _door: [Word; 7],
+    _door: [Var; 7],
     parts: [Part<S>; PARTS],
 }
 
 // SAFETY: the page's words and links are plain fields.
-unsafe impl<S: Size> Page for Scatter<S> {
+unsafe impl<S: Size> Versioned for Scatter<S> {
     const UNDER_LOCK_ONLY: bool = true;
 
     #[inline(always)]
@@ -132,7 +132,7 @@ impl<S: Size> Part<S> {
 
 impl<S: Size> Scatter<S> {
     fn part_empty() -> Part<S> {
-        Part { lock: VersionLock::new(), tags: [Word::new(0)], entries: Array::of(|_| Entry::empty()) }
+        Part { lock: VersionLock::new(), tags: [Var::new(0)], entries: Array::of(|_| Entry::empty()) }
     }
 
     /// Makes a scatter without entries.
@@ -164,8 +164,8 @@ impl<S: Size> Scatter<S> {
 }
 
 /// The common interface of chunks and parts: slots with tags.
-pub(super) trait Slots: Page {
-    fn tags(&self) -> &[Word];
+pub(super) trait Slots: Versioned {
+    fn tags(&self) -> &[Var];
     fn entries(&self) -> &[Entry];
 
     /// Returns the slots that have this tag, as a bit mask.
@@ -211,8 +211,8 @@ pub(super) trait Slots: Page {
         slot: usize,
         entry: (u64, u64),
         tag: u8,
-        get: impl Fn(&Word) -> u64,
-        mut set: impl FnMut(&Word, u64),
+        get: impl Fn(&Var) -> u64,
+        mut set: impl FnMut(&Var, u64),
     ) {
         set(&self.entries()[slot].key, entry.0);
         set(&self.entries()[slot].value, entry.1);
@@ -223,7 +223,7 @@ pub(super) trait Slots: Page {
     /// Sets a slot's tag to a value that no key's tag has. The slot's words stay, since a reader that has seen the old
     /// tag may still read them.
     #[inline(always)]
-    fn retag(&self, slot: usize, tag: u8, get: impl Fn(&Word) -> u64, mut set: impl FnMut(&Word, u64)) {
+    fn retag(&self, slot: usize, tag: u8, get: impl Fn(&Var) -> u64, mut set: impl FnMut(&Var, u64)) {
         let (word, shift) = (&self.tags()[slot / 8], slot % 8 * 8);
         set(word, get(word) & !(0xFF << shift) | u64::from(tag) << shift);
     }
@@ -261,7 +261,7 @@ pub(super) fn each_of(mut slots: u128) -> impl Iterator<Item = usize> {
 
 impl<S: Size> Slots for Chunk<S> {
     #[inline(always)]
-    fn tags(&self) -> &[Word] {
+    fn tags(&self) -> &[Var] {
         self.tags.as_ref()
     }
 
@@ -282,7 +282,7 @@ impl<S: Size> Slots for Chunk<S> {
 
 impl<S: Size> Slots for Part<S> {
     #[inline(always)]
-    fn tags(&self) -> &[Word] {
+    fn tags(&self) -> &[Var] {
         &self.tags
     }
 
@@ -319,14 +319,14 @@ impl<S: Size> Chunk<S> {
         let block = memory.alloc(home).cast();
         let chunk = Self {
             lock: VersionLock::new(),
-            tags: Array::of(|_| Word::new(0)),
+            tags: Array::of(|_| Var::new(0)),
             heat: Heat::new(),
-            sorted: Word::new(0),
-            low: Word::new(low),
-            high: Word::new(high),
+            sorted: Var::new(0),
+            low: Var::new(low),
+            high: Var::new(high),
             next,
             scatter,
-            home: Word::new(home as u64),
+            home: Var::new(home as u64),
             entries: Lines(Array::of(|_| Entry::empty())),
         };
         touch_mut(block.as_ptr(), size_of::<Self>());

@@ -8,7 +8,7 @@ use super::index::{Aim, Index};
 use super::look::{Look as _, rank, walking};
 use super::size::{Entry, Size};
 use archipelago_platform::hint::point;
-use archipelago_sync::region::{Again, Page, Traverse, Walk, Word};
+use archipelago_sync::region::{Again, Traverse, Var, Versioned, Walk};
 use archipelago_sync::version_lock::{Look, Version};
 use core::cell::Cell;
 
@@ -17,7 +17,7 @@ use core::cell::Cell;
 pub(super) struct Spot<'g> {
     pub(super) entry: &'g Entry,
     /// The position of the key's tag: a word, and a shift.
-    pub(super) tag: (&'g Word, usize),
+    pub(super) tag: (&'g Var, usize),
     pub(super) key: u64,
     pub(super) value: u64,
 }

@@ -1,7 +1,7 @@
 //! Pages that a thread has locked explicitly, to restructure them.
 
 use archipelago_sync::backoff::Backoff;
-use archipelago_sync::region::Page;
+use archipelago_sync::region::Versioned;
 use archipelago_sync::version_lock::Version;
 use core::ops::Deref;
 
@@ -10,12 +10,12 @@ use core::ops::Deref;
 /// No thread waits for a chunk's lock while it holds another chunk's. Inner nodes of the B+tree are locked from the
 /// root downwards, and the towers of the skip list from right to left. A lock that does not fit this order is only
 /// tried, never waited for. So threads do not deadlock.
-pub(super) struct Held<'g, P: Page> {
+pub(super) struct Held<'g, P: Versioned> {
     page: &'g P,
     changed: bool,
 }
 
-impl<'g, P: Page> Held<'g, P> {
+impl<'g, P: Versioned> Held<'g, P> {
     /// Locks the page if it still has this version.
     pub(super) fn at(page: &'g P, version: Version) -> Option<Self> {
         page.lock().try_lock_at(version).then(|| Self { page, changed: false })
@@ -64,7 +64,7 @@ impl<'g, P: Page> Held<'g, P> {
     }
 }
 
-impl<P: Page> Deref for Held<'_, P> {
+impl<P: Versioned> Deref for Held<'_, P> {
     type Target = P;
 
     fn deref(&self) -> &P {
@@ -72,7 +72,7 @@ impl<P: Page> Deref for Held<'_, P> {
     }
 }
 
-impl<P: Page> Drop for Held<'_, P> {
+impl<P: Versioned> Drop for Held<'_, P> {
     fn drop(&mut self) {
         if self.changed { self.page.lock().unlock() } else { self.page.lock().unlock_unchanged() }
     }

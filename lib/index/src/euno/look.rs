@@ -2,14 +2,14 @@
 //! change the page. Searches are generic over the context.
 
 use super::form::ChunkForm;
-use archipelago_sync::region::{Again, Changing, Link, Page, Walk, Word};
+use archipelago_sync::region::{Again, Changing, Link, Var, Versioned, Walk};
 use archipelago_sync::version_lock::{Version, VersionLock};
 use core::cmp::Ordering;
 
 /// A context in which the present page's words can be read.
 pub(super) trait Look {
     /// Reads a word. The value is not proven (validated).
-    fn get(&self, word: &Word) -> u64;
+    fn get(&self, word: &Var) -> u64;
 
     /// Proves the values that were read, see [`Walk::prove`].
     fn prove(&self) -> Result<(), Again>;
@@ -26,7 +26,7 @@ pub(super) fn walking<'w, 'g, W: Walk<'g>>(walk: &'w W) -> Walking<'w, 'g, W> {
 
 impl<'g, W: Walk<'g>> Look for Walking<'_, 'g, W> {
     #[inline(always)]
-    fn get(&self, word: &Word) -> u64 {
+    fn get(&self, word: &Var) -> u64 {
         self.0.get(word)
     }
 
@@ -41,7 +41,7 @@ pub(super) struct InChange<'c, C>(pub(super) &'c C);
 
 impl<C: Changing> Look for InChange<'_, C> {
     #[inline(always)]
-    fn get(&self, word: &Word) -> u64 {
+    fn get(&self, word: &Var) -> u64 {
         self.0.get(word)
     }
 
@@ -57,7 +57,7 @@ pub(super) struct Alone;
 
 impl Look for Alone {
     #[inline(always)]
-    fn get(&self, word: &Word) -> u64 {
+    fn get(&self, word: &Var) -> u64 {
         word.load()
     }
 
@@ -71,12 +71,12 @@ impl Look for Alone {
 /// the new version.
 impl Changing for Alone {
     #[inline(always)]
-    fn get(&self, word: &Word) -> u64 {
+    fn get(&self, word: &Var) -> u64 {
         word.load()
     }
 
     #[inline(always)]
-    fn set(&mut self, word: &Word, value: u64) {
+    fn set(&mut self, word: &Var, value: u64) {
         word.set(value);
     }
 
@@ -91,9 +91,9 @@ impl Changing for Alone {
         unsafe { link.publish(to) }
     }
 
-    fn restructure(&mut self, _: &impl Page) {}
+    fn restructure(&mut self, _: &impl Versioned) {}
 
-    fn retire(&mut self, page: &impl Page) {
+    fn retire(&mut self, page: &impl Versioned) {
         page.lock().unlock_obsolete();
     }
 }
@@ -103,7 +103,7 @@ pub(super) struct AtVersion<'g>(pub(super) &'g VersionLock, pub(super) Version);
 
 impl Look for AtVersion<'_> {
     #[inline(always)]
-    fn get(&self, word: &Word) -> u64 {
+    fn get(&self, word: &Var) -> u64 {
         word.load()
     }
 
@@ -136,7 +136,7 @@ pub(super) fn order<F: ChunkForm>(look: &impl Look, kept: u64, key: F::Probe<'_>
 pub(super) fn rank<'p, F: ChunkForm>(
     look: &impl Look,
     steps: u32,
-    word: impl Fn(usize) -> &'p Word,
+    word: impl Fn(usize) -> &'p Var,
     count: usize,
     key: F::Probe<'_>,
     before: impl Fn(Ordering) -> bool,

@@ -1,6 +1,6 @@
 //! The sizes of pages. Maps have [`Wide`] pages; [`Narrow`] pages are the paper's, for experiments.
 
-use archipelago_sync::region::{Link, Word};
+use archipelago_sync::region::{Link, Var};
 
 /// The number of parts of a scatter.
 pub(super) const PARTS: usize = 4;
@@ -8,26 +8,26 @@ pub(super) const PARTS: usize = 4;
 /// A key and a value.
 #[repr(C, align(16))]
 pub struct Entry {
-    pub(super) key: Word,
-    pub(super) value: Word,
+    pub(super) key: Var,
+    pub(super) value: Var,
 }
 
 impl Entry {
     pub(super) const fn empty() -> Self {
-        Self { key: Word::new(0), value: Word::new(0) }
+        Self { key: Var::new(0), value: Var::new(0) }
     }
 }
 
 /// The arrays of which pages consist. The size is a compile-time parameter, so that each size has its own code.
 pub trait Size: Copy + Send + Sync + 'static {
     /// A chunk's tags: a byte for each entry, and at least one more.
-    type Tags: Array<Word>;
+    type Tags: Array<Var>;
     /// A chunk's entries.
     type Entries: Array<Entry>;
     /// A part's entries.
     type PartEntries: Array<Entry>;
     /// An inner node's words: two more than separators.
-    type Words: Array<Word>;
+    type Words: Array<Var>;
     /// An inner node's links to children of type `P`: one more than separators. `P` has no bound: with the bound
     /// `Sync`, the compiler could show that a node is `Sync` only from the node being `Sync` (E0275).
     type Children<P>: Array<Link<P>>;
@@ -39,9 +39,9 @@ pub trait Size: Copy + Send + Sync + 'static {
     /// The greatest number of entries of a scattered chunk, including its parts.
     const MOST: usize = Self::SLOTS + PARTS * Self::PART_SLOTS;
     /// The index of the word of tags whose last byte is not a tag.
-    const LAST_TAGS: usize = <Self::Tags as Array<Word>>::LEN - 1;
+    const LAST_TAGS: usize = <Self::Tags as Array<Var>>::LEN - 1;
     /// The greatest number of separators of an inner node.
-    const KEYS: usize = <Self::Words as Array<Word>>::LEN - 2;
+    const KEYS: usize = <Self::Words as Array<Var>>::LEN - 2;
 }
 
 /// An array of any length.
@@ -72,11 +72,11 @@ pub(super) const MOST_TAGS: usize = Wide::LAST_TAGS + 1;
 pub enum Wide {}
 
 impl Size for Wide {
-    type Tags = [Word; 14];
+    type Tags = [Var; 14];
     type Entries = [Entry; 111];
     type PartEntries = [Entry; 7];
     /// As many words as a search in six steps can distinguish.
-    type Words = [Word; 64];
+    type Words = [Var; 64];
     type Children<P> = [Link<P>; 63];
 }
 
@@ -85,10 +85,10 @@ impl Size for Wide {
 pub enum Narrow {}
 
 impl Size for Narrow {
-    type Tags = [Word; 3];
+    type Tags = [Var; 3];
     type Entries = [Entry; 16];
     type PartEntries = [Entry; 3];
-    type Words = [Word; 18];
+    type Words = [Var; 18];
     type Children<P> = [Link<P>; 17];
 }
 

@@ -11,7 +11,7 @@ use crate::limits::Limits;
 use crate::structure::{End, Held, Put, Structure, When, Words};
 use archipelago_platform::sync::Arc;
 use archipelago_sync::rcu::{Domain, Guard};
-use archipelago_sync::region::Page;
+use archipelago_sync::region::Versioned;
 use archipelago_sync::version_lock::Look;
 use core::any::Any;
 use core::ptr::NonNull;

@@ -26,7 +26,7 @@ use archipelago_platform::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use archipelago_platform::memory::taken_by;
 use archipelago_platform::pad::CachePadded;
 use archipelago_sync::backoff::Backoff;
-use archipelago_sync::region::{Again, Link, Page, Walk, Word};
+use archipelago_sync::region::{Again, Link, Var, Versioned, Walk};
 use archipelago_sync::version_lock::{Version, VersionLock};
 use core::alloc::Layout;
 use core::marker::PhantomData;
@@ -36,7 +36,7 @@ const LEVELS: usize = 10;
 
 /// A link, and the key of its target.
 struct Next<S: Size> {
-    key: Word,
+    key: Var,
     to: Link<Tower<S>>,
 }
 
@@ -45,8 +45,8 @@ struct Next<S: Size> {
 pub struct Tower<S: Size> {
     lock: VersionLock,
     /// The tower's key and its number of levels, which never change.
-    low: Word,
-    levels: Word,
+    low: Var,
+    levels: Var,
     chunk: Link<Chunk<S>>,
     next: [Next<S>; LEVELS],
 }
@@ -54,7 +54,7 @@ pub struct Tower<S: Size> {
 const _: () = assert!(size_of::<Tower<Wide>>() == 192);
 
 // SAFETY: the page's words and links are plain fields.
-unsafe impl<S: Size> Page for Tower<S> {
+unsafe impl<S: Size> Versioned for Tower<S> {
     const UNDER_LOCK_ONLY: bool = true;
 
     #[inline(always)]
@@ -69,11 +69,11 @@ impl<S: Size> Tower<S> {
         let none = || unsafe { Link::new(core::ptr::null_mut()) };
         Box::new(Self {
             lock: VersionLock::new(),
-            low: Word::new(low),
-            levels: Word::new(levels as u64),
+            low: Var::new(low),
+            levels: Var::new(levels as u64),
             // SAFETY: the target is a chunk, which is freed after its tower.
             chunk: unsafe { Link::new(chunk) },
-            next: core::array::from_fn(|_| Next { key: Word::new(0), to: none() }),
+            next: core::array::from_fn(|_| Next { key: Var::new(0), to: none() }),
         })
     }
 

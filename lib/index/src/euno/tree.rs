@@ -31,7 +31,7 @@ use archipelago_platform::hint;
 use archipelago_platform::memory::taken_by;
 use archipelago_platform::pad::CachePadded;
 use archipelago_sync::backoff::Backoff;
-use archipelago_sync::region::{Again, Link, Page, Walk, Word};
+use archipelago_sync::region::{Again, Link, Var, Versioned, Walk};
 use archipelago_sync::version_lock::{Version, VersionLock};
 use core::alloc::Layout;
 use core::cmp::Ordering;
@@ -57,7 +57,7 @@ pub struct Inner<S: Size> {
 const _: () = assert!(size_of::<Inner<Wide>>() == 1024);
 
 // SAFETY: the page's words and links are plain fields.
-unsafe impl<S: Size> Page for Inner<S> {
+unsafe impl<S: Size> Versioned for Inner<S> {
     const UNDER_LOCK_ONLY: bool = true;
 
     #[inline(always)]
@@ -75,7 +75,7 @@ impl<S: Size> Inner<S> {
     fn new(height: usize) -> Box<Self> {
         Box::new(Self {
             lock: VersionLock::new(),
-            words: Array::of(|at| Word::new(if at == 0 { (height as u64) << 32 } else { NONE })),
+            words: Array::of(|at| Var::new(if at == 0 { (height as u64) << 32 } else { NONE })),
             // SAFETY: the target is null.
             children: Array::of(|_| unsafe { Link::new(core::ptr::null_mut()) }),
         })
@@ -136,7 +136,7 @@ impl<S: Size> Inner<S> {
     }
 
     #[inline(always)]
-    fn word(&self, at: usize) -> &Word {
+    fn word(&self, at: usize) -> &Var {
         &self.words.as_ref()[at]
     }
 
@@ -168,11 +168,11 @@ impl<S: Size> Inner<S> {
         self.word(0).set(count as u64 | (height as u64) << 32);
     }
 
-    fn key(&self, at: usize) -> &Word {
+    fn key(&self, at: usize) -> &Var {
         self.word(1 + at)
     }
 
-    fn keys(&self, count: usize) -> &[Word] {
+    fn keys(&self, count: usize) -> &[Var] {
         &self.words.as_ref()[1..=count]
     }
 

@@ -6,7 +6,7 @@ use super::memory::Memory;
 use super::size::Size;
 use archipelago_platform::memory::BlockArena;
 use archipelago_sync::rcu::Guard;
-use archipelago_sync::region::Page;
+use archipelago_sync::region::Versioned;
 use core::ptr::NonNull;
 
 /// Pages and keys that were removed from a structure. They are retired when no lock is held, since reclamation may run
@@ -28,8 +28,8 @@ impl Waste {
     }
 
     /// Adds a page that is a box: a page of an index, or a scatter.
-    pub(super) fn page<P: Page>(&mut self, page: &P) {
-        unsafe fn retire<P: Page>(guard: &Guard<'_>, page: *mut ()) {
+    pub(super) fn page<P: Versioned>(&mut self, page: &P) {
+        unsafe fn retire<P: Versioned>(guard: &Guard<'_>, page: *mut ()) {
             // SAFETY: the caller of `Waste::retire` guarantees the contract.
             unsafe { guard.retire_box(page.cast::<P>()) }
         }

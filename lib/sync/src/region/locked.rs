@@ -10,7 +10,7 @@ use archipelago_platform::htm::{Quiet, quiet};
 use super::scope::{self, Scope};
 use super::undo::Undo;
 use super::{
-    Again, Change, Changing, Link, NOT_LISTED, Page, RETIRED_TWICE, Region, Retired, Stale, Traverse, Walk, Word,
+    Again, Change, Changing, Link, NOT_LISTED, RETIRED_TWICE, Region, Retired, Stale, Traverse, Var, Versioned, Walk,
 };
 use crate::backoff::Backoff;
 use crate::version_lock::{Look, Version, VersionLock};
@@ -31,12 +31,12 @@ struct Locked<S: Scope> {
 
 impl<S: Scope> Changing for Locked<S> {
     #[inline]
-    fn get(&self, word: &Word) -> u64 {
+    fn get(&self, word: &Var) -> u64 {
         word.0.load(Ordering::Relaxed)
     }
 
     #[inline]
-    fn set(&mut self, word: &Word, value: u64) {
+    fn set(&mut self, word: &Var, value: u64) {
         point(Region::WRITING);
         if self.scope.has(ptr::from_ref(word).addr()) {
             self.undo.word(word);
@@ -59,14 +59,14 @@ impl<S: Scope> Changing for Locked<S> {
     }
 
     #[inline]
-    fn restructure(&mut self, page: &impl Page) {
+    fn restructure(&mut self, page: &impl Versioned) {
         if !self.tells {
             page.lock().bump_held();
         }
     }
 
     #[inline]
-    fn retire(&mut self, page: &impl Page) {
+    fn retire(&mut self, page: &impl Versioned) {
         assert!(scope::holds(self.scope, page.lock()), "{NOT_LISTED}");
         assert!(page.lock().retire_held(), "{RETIRED_TWICE}");
     }
@@ -87,7 +87,7 @@ impl<S: Scope> Locked<S> {
     fn undo(&mut self) -> bool {
         self.scope.each_held(VersionLock::keep_held);
         // SAFETY: the places are in pages that are locked (the invariant) and borrowed as long as the scope lives;
-        // words and links in a page keep their type (`Page`).
+        // words and links in a page keep their type (`Versioned`).
         unsafe { self.undo.put_back() }
     }
 }
@@ -114,7 +114,7 @@ struct Holding<'g> {
 }
 
 impl<'g> Walk<'g> for Holding<'g> {
-    fn enter<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
+    fn enter<P: Versioned>(&mut self, page: &'g P) -> Result<&'g P, Again> {
         // No link of the previous page leads to this page, so the previous page's lock is not needed any more.
         if self.holds {
             self.leave();
@@ -126,7 +126,7 @@ impl<'g> Walk<'g> for Holding<'g> {
         self.settle::<P>().map(|()| page)
     }
 
-    fn follow<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
+    fn follow<P: Versioned>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
         let page = self.pass(link)?;
         if page.is_some() {
             self.settle::<P>()?;
@@ -134,7 +134,7 @@ impl<'g> Walk<'g> for Holding<'g> {
         Ok(page)
     }
 
-    fn pass<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
+    fn pass<P: Versioned>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
         let to = link.load();
         self.check()?;
         // SAFETY: the link was read from a locked page, or was validated, within the guard whose lifetime is `'g`.
@@ -153,7 +153,7 @@ impl<'g> Walk<'g> for Holding<'g> {
         Ok(())
     }
 
-    fn get(&self, word: &Word) -> u64 {
+    fn get(&self, word: &Var) -> u64 {
         word.0.load(Ordering::Relaxed)
     }
 
@@ -168,12 +168,12 @@ impl<'g> Walk<'g> for Holding<'g> {
 
 impl<'g> Holding<'g> {
     /// Locks the present page, if the walk requires it.
-    fn settle<P: Page>(&mut self) -> Result<(), Again> {
+    fn settle<P: Versioned>(&mut self) -> Result<(), Again> {
         if P::UNDER_LOCK_ONLY { Ok(()) } else { self.stay() }
     }
 
     /// Moves to a page at a version, and leaves the present page.
-    fn go<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
+    fn go<P: Versioned>(&mut self, page: &'g P) -> Result<&'g P, Again> {
         // The version is loaded while the previous page is locked or validated. This page's lock is taken after the
         // previous page is unlocked.
         let version = match page.lock().look() {

@@ -9,7 +9,7 @@ use archipelago_platform::htm::{Abort, HELD, Htm, Inside, Retry, Site, quiet};
 
 use super::scope::{self, Scope};
 use super::{
-    Again, Change, Changing, Link, NOT_LISTED, Page, RETIRED_TWICE, Retired, Stale, Traverse, Walk, Word, locked,
+    Again, Change, Changing, Link, NOT_LISTED, RETIRED_TWICE, Retired, Stale, Traverse, Var, Versioned, Walk, locked,
 };
 use crate::backoff::Backoff;
 use crate::version_lock::{Look, Version};
@@ -37,7 +37,7 @@ struct Walking {
 
 impl<'g> Walk<'g> for Walking {
     #[inline(always)]
-    fn enter<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
+    fn enter<P: Versioned>(&mut self, page: &'g P) -> Result<&'g P, Again> {
         // The subscription: from here on, a change of a lock that was read aborts this transaction.
         match page.lock().look() {
             Look::Free(version) => self.version = Some(version),
@@ -48,7 +48,7 @@ impl<'g> Walk<'g> for Walking {
     }
 
     #[inline(always)]
-    fn follow<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
+    fn follow<P: Versioned>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
         // SAFETY: the link belongs to a page whose lock this transaction has read as free, and the transaction
         // continues only while no thread has changed lock or link; within the guard whose lifetime is `'g`.
         let Some(page) = (unsafe { link.load().as_ref() }) else { return Ok(None) };
@@ -59,7 +59,7 @@ impl<'g> Walk<'g> for Walking {
     }
 
     #[inline(always)]
-    fn get(&self, word: &Word) -> u64 {
+    fn get(&self, word: &Var) -> u64 {
         word.0.load(Ordering::Relaxed)
     }
 
@@ -79,12 +79,12 @@ struct Writing<S>(S);
 
 impl<S: Scope> Changing for Writing<S> {
     #[inline(always)]
-    fn get(&self, word: &Word) -> u64 {
+    fn get(&self, word: &Var) -> u64 {
         word.0.load(Ordering::Relaxed)
     }
 
     #[inline(always)]
-    fn set(&mut self, word: &Word, value: u64) {
+    fn set(&mut self, word: &Var, value: u64) {
         word.0.store(value, Ordering::Relaxed);
     }
 
@@ -100,12 +100,12 @@ impl<S: Scope> Changing for Writing<S> {
     }
 
     #[inline(always)]
-    fn restructure(&mut self, page: &impl Page) {
+    fn restructure(&mut self, page: &impl Versioned) {
         page.lock().bump_in_transaction();
     }
 
     #[inline(always)]
-    fn retire(&mut self, page: &impl Page) {
+    fn retire(&mut self, page: &impl Versioned) {
         // A panic aborts the transaction. Then the body runs under locks, and panics there or is refused as stale.
         assert!(scope::holds(self.0, page.lock()), "{NOT_LISTED}");
         assert!(page.lock().retire_in_transaction(), "{RETIRED_TWICE}");

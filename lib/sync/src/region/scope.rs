@@ -1,6 +1,6 @@
 //! The scope of a change: one page at a version, a part of a page, or several pages.
 
-use super::{Page, Stale};
+use super::{Stale, Versioned};
 use crate::backoff::Backoff;
 use crate::version_lock::{Look, Version, VersionLock};
 
@@ -60,7 +60,7 @@ pub(super) struct At<'p, P> {
     version: Version,
 }
 
-impl<'p, P: Page> At<'p, P> {
+impl<'p, P: Versioned> At<'p, P> {
     #[inline(always)]
     pub(super) fn new(page: &'p P, version: Version) -> Self {
         Self { page, lock: page.lock(), version }
@@ -76,7 +76,7 @@ impl<P> Clone for At<'_, P> {
 
 impl<P> Copy for At<'_, P> {}
 
-impl<P: Page> Scope for At<'_, P> {
+impl<P: Versioned> Scope for At<'_, P> {
     fn each_held(self, mut each: impl FnMut(&VersionLock)) {
         each(self.lock);
     }
@@ -120,9 +120,9 @@ pub(super) struct Part<'p, Q> {
     whole: &'p Q,
 }
 
-impl<'p, Q: Page> Part<'p, Q> {
+impl<'p, Q: Versioned> Part<'p, Q> {
     #[inline(always)]
-    pub(super) fn new(page: &'p impl Page, version: Version, part: &'p Q) -> Self {
+    pub(super) fn new(page: &'p impl Versioned, version: Version, part: &'p Q) -> Self {
         Self { page: page.lock(), version, part: part.lock(), whole: part }
     }
 }
@@ -136,7 +136,7 @@ impl<Q> Clone for Part<'_, Q> {
 
 impl<Q> Copy for Part<'_, Q> {}
 
-impl<Q: Page> Scope for Part<'_, Q> {
+impl<Q: Versioned> Scope for Part<'_, Q> {
     fn each_held(self, mut each: impl FnMut(&VersionLock)) {
         each(self.part);
     }
@@ -209,7 +209,7 @@ impl<P> Clone for All<'_, P> {
 
 impl<P> Copy for All<'_, P> {}
 
-impl<P: Page> Scope for All<'_, P> {
+impl<P: Versioned> Scope for All<'_, P> {
     fn each_held(self, mut each: impl FnMut(&VersionLock)) {
         self.0.iter().for_each(|page| each(page.lock()));
     }

@@ -5,7 +5,7 @@ use core::ptr;
 
 use archipelago_platform::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use super::{Link, Word};
+use super::{Link, Var};
 
 /// Entries without an allocation, which suffice for nearly all changes.
 const FEW: usize = 8;
@@ -13,7 +13,7 @@ const FEW: usize = 8;
 /// The address of a word or link (a *place*), and its old value.
 #[derive(Clone, Copy)]
 enum Old {
-    Word(*const AtomicU64, u64),
+    Var(*const AtomicU64, u64),
     Link(*const AtomicPtr<()>, *mut ()),
 }
 
@@ -32,8 +32,8 @@ impl Undo {
 
     /// Notes a word's value.
     #[inline(always)]
-    pub(super) fn word(&mut self, Word(word): &Word) {
-        self.note(Old::Word(word, word.load(Ordering::Relaxed)));
+    pub(super) fn word(&mut self, Var(word): &Var) {
+        self.note(Old::Var(word, word.load(Ordering::Relaxed)));
     }
 
     /// Notes a link's target.
@@ -66,7 +66,7 @@ impl Undo {
             // SAFETY: the caller's promise. An `AtomicPtr` is laid out alike for all types of some size.
             unsafe {
                 match old {
-                    Old::Word(word, value) => (*word).store(value, Ordering::Relaxed),
+                    Old::Var(word, value) => (*word).store(value, Ordering::Relaxed),
                     // Release, as the store that it undoes, for RCU readers.
                     Old::Link(link, to) => (*link).store(to, Ordering::Release),
                 }

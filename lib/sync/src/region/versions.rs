@@ -6,7 +6,7 @@ use archipelago_platform::atomic::Ordering;
 use archipelago_platform::hint::point;
 use archipelago_platform::htm::{Quiet, quiet};
 
-use super::{Again, Link, Page, Retired, Traverse, Walk, Word, locked};
+use super::{Again, Link, Retired, Traverse, Var, Versioned, Walk, locked};
 use crate::backoff::Backoff;
 use crate::version_lock::{Version, VersionLock};
 
@@ -23,7 +23,7 @@ struct Optimistic<'g> {
 
 impl<'g> Optimistic<'g> {
     #[inline]
-    fn go<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
+    fn go<P: Versioned>(&mut self, page: &'g P) -> Result<&'g P, Again> {
         // A walk that waited here would repeatedly read the cache line of the lock, which the holder writes. After the
         // wait, the walk would mostly have to be repeated anyway, since a split also changes the pages that lead to the
         // split page.
@@ -44,7 +44,7 @@ impl<'g> Optimistic<'g> {
 
 impl<'g> Walk<'g> for Optimistic<'g> {
     #[inline]
-    fn enter<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
+    fn enter<P: Versioned>(&mut self, page: &'g P) -> Result<&'g P, Again> {
         let entered = self.go(page);
         if entered.is_err() {
             self.retired = locked::retired(page.lock());
@@ -53,7 +53,7 @@ impl<'g> Walk<'g> for Optimistic<'g> {
     }
 
     #[inline]
-    fn follow<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
+    fn follow<P: Versioned>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
         let to = link.load();
         point(FOLLOWING);
         self.check()?;
@@ -62,7 +62,7 @@ impl<'g> Walk<'g> for Optimistic<'g> {
     }
 
     #[inline]
-    fn get(&self, word: &Word) -> u64 {
+    fn get(&self, word: &Var) -> u64 {
         word.0.load(Ordering::Relaxed)
     }
 
