@@ -22,12 +22,12 @@ const EXPERIMENTS: [&[&str]; 12] = [
     &["cache", "--count", "300", "--capacity-percent", "80"],
     &["ranges"],
     &["txn", "--store", "silo-euno-btree,mvrlu-hydralist,lock", "--workload", "ycsb,smallbank", "--count", "200"],
-    &["txn", "--store", "silo-hydralist,wait-die-art,mvrlu-euno-btree,lock", "--workload", "tpcc", "--warehouses", "1"],
     &["locks", "--lock", "distributed,c-rw-np,c-rw-rp,c-rw-wp,bravo", "--write-percent", "10"],
     &["ycsb", "--index", "all", "--workload", "all", "--count", "2k"],
     &["ycsb", "--index", "all", "--workload", "all", "--count", "2k", "--keys", "email"],
     &["sets", "--structure", "all", "--mechanism", "rcu,rlu,mvrlu", "--count", "300"],
     &["nr", "--workload", "all", "--method", "sl,rwl,fc,fc+,nr,tas,shfl", "--update-percent", "10", "--count", "2k"],
+    &["txn", "--store", "silo-hydralist,wait-die-art,mvrlu-euno-btree,lock", "--workload", "tpcc", "--warehouses", "1"],
 ];
 
 /// Returns the measured span in microseconds. The caches are cold, so few threads need a longer span to complete
