@@ -121,7 +121,7 @@ struct Origin<'h, K> {
     txn: usize,
     key: &'h K,
     there: bool,
-    /// Whether this write is the transaction's last write of the key.
+    /// `true` if the transaction does not write the key again.
     last: bool,
 }
 

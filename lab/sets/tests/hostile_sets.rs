@@ -253,8 +253,7 @@ fn forgotten_sessions_and_a_reader_that_stays_stop_no_one_for_good() {
     watchdog(limit(), |_| each(&Stuck));
 }
 
-/// One key is inserted and removed repeatedly, each time as a new object. A snapshot that was taken before can see none
-/// of these objects.
+/// One thread inserts and removes one key repeatedly, each time as a new object. An older snapshot sees none of them.
 #[test]
 fn a_key_that_comes_and_goes_beside_a_held_snapshot_leaks_nothing() {
     let _alone = alone();

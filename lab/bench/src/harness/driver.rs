@@ -95,7 +95,7 @@ pub struct Outcome {
     pub misses: usize,
     /// Latencies of single operations in nanoseconds.
     pub latency: Option<Histogram<u64>>,
-    /// Whether all of the work was done; in a run of a given time, whether the whole time passed without an interrupt.
+    /// `true` if the threads did all of the work. In a run of a given time: if no interrupt ended the run earlier.
     pub complete: bool,
     /// The number of updates, and how many attempts at updates were repeated, if the threads count them.
     pub attempts: [u64; 2],

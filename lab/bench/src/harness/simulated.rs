@@ -112,8 +112,7 @@ pub struct Run {
     /// the first thread notices the span's end. A thread notices it between two operations, so this moment may be later
     /// than the span's end.
     pub counted_ns: u64,
-    /// Whether all threads began before the patience was used up, and the throughput was steady before the measurement
-    /// or the warm-up time was given.
+    /// `true` if all threads began in time, and the warm-up ended with a steady throughput or had a given length.
     pub steady: bool,
     /// The machine's counters over `counted_ns`.
     pub stats: Stats,
@@ -168,7 +167,7 @@ pub struct Turns<'a> {
     counts: &'a Counts,
     /// When the operation in progress began.
     begun: Option<u64>,
-    /// Whether the latest operation was an update, if the program distinguishes updates from reads.
+    /// `true` if the latest operation was an update; `None` if the program does not distinguish updates from reads.
     updates: Option<bool>,
     kinds: [OpTotals; 2],
     charge: Charge,

@@ -167,7 +167,7 @@ pub(crate) struct Tx {
     foreign: Vec<(usize, usize)>,
     /// Whether the thread was panicking when the transaction began, that is, whether a destructor began it.
     pub(crate) panicking: bool,
-    /// Whether [`begin`](crate::world::htm::begin) began the transaction.
+    /// `true` if the thread called [`begin`](crate::world::htm::begin); `false` if it passed a closure.
     pub(crate) by_hand: bool,
     tick: u64,
     bolt: u64,
