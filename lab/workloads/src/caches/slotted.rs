@@ -1,5 +1,5 @@
 //! The papers' variants of Kyoto Cabinet's CacheDB: its slots of small binary trees, without its locks. Look-ups walk a
-//! tree in a read-side critical section. Changes are synchronized by RCU with a lock, RLU, MV-RLU (thesis §3.6.3) or
+//! tree in a read-side critical section. Changes are synchronized by RCU with a lock, RLU, MV-RLU (thesis §3.6.4) or
 //! RCX (slides).
 //!
 //! All variants share one implementation: the trees are [`Forest`]s over a synchronization mechanism. Records are
