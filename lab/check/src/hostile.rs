@@ -10,6 +10,7 @@
 //! Memory is counted in two ways. A test binary that makes [`Counting`] its global allocator counts the bytes that were
 //! requested from the allocator. [`resident_bytes`] returns the memory that the operating system has given to the
 //! process. Both numbers are the whole process's. So a test that reads them, or measures times, runs [`alone`].
+//! ([`Counting::allocations_here`] counts the allocations of one thread, which no other thread disturbs.)
 
 use archipelago_platform::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub use archipelago_platform::memory::resident_bytes;
@@ -17,6 +18,7 @@ use archipelago_platform::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use archipelago_platform::thread;
 use archipelago_platform::time::{Duration, Instant};
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::sync::PoisonError;
 
 /// The environment variable that makes hostile tests run longer: the seconds for each load.
@@ -58,6 +60,11 @@ pub fn alone() -> RwLockWriteGuard<'static, ()> {
 /// Returns a guard for a test that may run beside others, except beside a test that is [`alone`].
 pub fn beside() -> RwLockReadGuard<'static, ()> {
     TESTS.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+thread::thread_local! {
+    /// The number of the thread's allocations so far.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// The system's allocator with counts. A test binary declares it by
@@ -107,6 +114,14 @@ impl Counting {
         self.bytes().wrapping_sub(before) as isize
     }
 
+    /// Runs `work`. Returns the number of allocations that the calling thread made meanwhile. (A reallocation counts as
+    /// one.)
+    pub fn allocations_here(&self, work: impl FnOnce()) -> u64 {
+        let before = ALLOCATIONS.get();
+        work();
+        ALLOCATIONS.get() - before
+    }
+
     /// Asserts that `work` allocates nothing, by [several tries](some_try): the test harness allocates memory when
     /// another test ends.
     ///
@@ -121,6 +136,7 @@ impl Counting {
     }
 
     fn grown(&self, bytes: usize) {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
         let now = self.now.fetch_add(bytes, Ordering::Relaxed) + bytes;
         // Most allocations do not raise the peak. They write one shared word instead of two.
         if now > self.peak.load(Ordering::Relaxed) {
@@ -306,6 +322,10 @@ mod tests {
         assert_eq!((heap.bytes(), heap.peak()), (0, 800));
         heap.reset_peak();
         assert_eq!(heap.peak(), 0);
+        // Other threads' allocations do not count as this thread's.
+        let allocate = || heap.grown(1);
+        assert_eq!(heap.allocations_here(|| thread::scope(|scope| drop(scope.spawn(allocate).join()))), 0);
+        assert_eq!(heap.allocations_here(allocate), 1);
     }
 
     #[test]
