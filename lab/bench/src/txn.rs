@@ -3,7 +3,9 @@
 //!
 //! | workload | a transaction |
 //! |---|---|
-//! | `ycsb`, `ycsb-10` | sixteen requests on rows of one column, or of ten columns, of 100 bytes, as in DBx1000 |
+//! | `ycsb`, `ycsb-10` | sixteen requests on rows of one column, or of ten columns, of 100 bytes; a read adds up a column |
+//! | `ycsb-words` | as `ycsb`, with requests as in DBx1000: a read reads one word, and popular rows are neighbours |
+//! | `ycsb-words-together` | as `ycsb-words`; each transaction first asks for all of its rows together |
 //! | `reports`, `reports-by-views` | as `ycsb`; one transaction in a thousand reads the whole table, in a transaction or in a snapshot |
 //! | `smallbank` | one of SmallBank's six transactions |
 //! | `tpcc` | one of TPC-C's five transactions, in TPC-C's mix; each thread has a home warehouse of its own if there are enough |
@@ -24,7 +26,7 @@ use archipelago_workloads::Isolation;
 use archipelago_workloads::arena::{Arena, Client};
 use archipelago_workloads::catalog::{self, Known, Workload};
 use archipelago_workloads::tpcc::Scale;
-use archipelago_workloads::ycsb::{Load, Reports};
+use archipelago_workloads::ycsb::{Load, Reports, Requests};
 
 use crate::args::{SimCommon, Timed, Txn};
 use crate::choose;
@@ -147,7 +149,17 @@ fn one(client: &mut dyn Client, kinds: &mut [[u64; 4]]) -> Done {
 }
 
 /// The workloads' names.
-const WORKLOADS: [&str; 7] = ["ycsb", "ycsb-10", "reports", "reports-by-views", "smallbank", "tpcc", "tpcc-pair"];
+const WORKLOADS: [&str; 9] = [
+    "ycsb",
+    "ycsb-10",
+    "ycsb-words",
+    "ycsb-words-together",
+    "reports",
+    "reports-by-views",
+    "smallbank",
+    "tpcc",
+    "tpcc-pair",
+];
 
 /// Returns the stores that a comma-separated list names; `all`, `silo` and `schemes` stand for several.
 fn chosen(list: &str, stores: &[&'static Known]) -> Result<Vec<&'static Known>, Failure> {
@@ -196,9 +208,14 @@ fn ycsb<C: clap::Args>(args: &Txn<C>, workload: &'static str, rows: usize, cells
         "reports-by-views" => Reports::Views,
         _ => Reports::None,
     };
+    let requests = match workload {
+        "ycsb-words" => Requests::Words,
+        "ycsb-words-together" => Requests::Together,
+        _ => Requests::Columns,
+    };
     for &theta in &args.theta {
         for &updates in &args.update_percent {
-            let load = Load { rows: rows as u64, theta, updates, reports };
+            let load = Load { rows: rows as u64, theta, updates, reports, requests };
             let distribution = if theta > 0.0 { Distribution::Zipf(theta) } else { Distribution::Uniform };
             let (update_percent, distribution, count) = (Some(updates), Some(distribution), Some(rows));
             let cell = Cell { update_percent, distribution, count, ..Cell::of(workload) };

@@ -96,14 +96,15 @@ where
 mod tests {
     use archipelago_workloads::catalog::Workload;
     use archipelago_workloads::tpcc::Scale;
-    use archipelago_workloads::ycsb::{Load, Reports};
+    use archipelago_workloads::ycsb::{Load, Reports, Requests};
 
     use super::*;
 
     /// Runs each store with three threads and each workload: no update, no money, and no order is lost.
     #[test]
     fn stores_keep_what_they_promise() {
-        let ycsb = Load { rows: 500, theta: 0.9, updates: 50, reports: Reports::Transactions };
+        let ycsb =
+            Load { rows: 500, theta: 0.9, updates: 50, reports: Reports::Transactions, requests: Requests::Columns };
         let tpcc = Workload::Tpcc { warehouses: 2, scale: Scale::TINY, pair: false };
         for store in Peers::STORES {
             for workload in [Workload::Ycsb(ycsb), Workload::SmallBank(200), tpcc] {

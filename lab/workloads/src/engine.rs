@@ -100,6 +100,10 @@ impl<S: Scheme, M: Kind> Read<Engine<S, M>> for Tx<'_, S> {
         Ok(Tx::get(self, table, key)?.map(|at| read(seen(at))))
     }
 
+    fn will_use<R: Record>(&mut self, table: &Table<At<M, R>, S>, keys: &[R::Key]) -> Result<(), Error> {
+        Tx::get_many(self, table, keys).map(drop)
+    }
+
     fn scan<R: Record>(
         &mut self,
         table: &Table<At<M, R>, S>,

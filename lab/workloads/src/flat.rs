@@ -262,7 +262,7 @@ mod tests {
     use crate::catalog::{Workload, load};
     use crate::record::BySecond;
     use crate::tpcc::Scale;
-    use crate::ycsb::{Load, Reports};
+    use crate::ycsb::{Load, Reports, Requests};
 
     type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn bytes_are_rows() {
-        let ycsb = Load { rows: 100, theta: 0.9, updates: 50, reports: Reports::Views };
+        let ycsb = Load { rows: 100, theta: 0.9, updates: 50, reports: Reports::Views, requests: Requests::Columns };
         let tpcc = Workload::Tpcc { warehouses: 1, scale: Scale::TINY, pair: false };
         for workload in [Workload::Ycsb(ycsb), Workload::Ycsb10(ycsb), Workload::SmallBank(100), tpcc] {
             let arena = load(Flat::new(Plain::default()), workload, 1);

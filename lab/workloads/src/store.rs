@@ -97,6 +97,15 @@ pub trait Read<D: Store> {
         read: impl FnOnce(&R) -> T,
     ) -> Result<Option<T>, Error>;
 
+    /// Announces that the transaction will read or update the rows with these primary keys, so that the store can wait
+    /// for several of them at a time. The default ignores the announcement.
+    ///
+    /// # Errors
+    /// If another transaction conflicts with this one.
+    fn will_use<R: Record>(&mut self, _table: &D::Table<R>, _keys: &[R::Key]) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Calls `visit` with the rows of a range of primary keys, until it returns false.
     ///
     /// # Errors

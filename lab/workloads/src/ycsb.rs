@@ -1,5 +1,5 @@
 //! YCSB's transactions as in DBx1000: sixteen requests each, on keys drawn by Zipf's law. A request updates or reads
-//! one column. In a variant with reports, one transaction in a thousand reads the whole table.
+//! one column, or one word of it. In a variant with reports, one transaction in a thousand reads the whole table.
 
 use core::hint::black_box;
 
@@ -62,6 +62,19 @@ pub struct Load {
     pub updates: u32,
     /// How reports read the whole table.
     pub reports: Reports,
+    /// Which keys are popular, and what a request reads.
+    pub requests: Requests,
+}
+
+/// Which keys are popular, and what a request reads of a row. (An update always changes one word.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requests {
+    /// Popular keys are scattered over all keys. A request adds up the 100 bytes of a column.
+    Columns,
+    /// As in DBx1000: the key of rank `r` is `r`, so popular rows are neighbours. A request reads one word.
+    Words,
+    /// As [`Words`](Self::Words); each transaction first asks for all of its rows together, by [`Read::will_use`].
+    Together,
 }
 
 /// How reports, one in a thousand transactions, read the whole table.
@@ -122,7 +135,10 @@ impl<D: Store, const C: usize> Session<'_, D, C> {
     fn requests(&mut self) -> Turn {
         let Self { ycsb, random, .. } = self;
         let requests: [Request; REQUESTS] = core::array::from_fn(|_| {
-            let key = ycsb.zipf.key(random);
+            let key = match ycsb.load.requests {
+                Requests::Columns => ycsb.zipf.key(random),
+                Requests::Words | Requests::Together => ycsb.zipf.draw(random),
+            };
             let column = if C == 1 { 0 } else { random.within(0, C as u64 - 1) as usize };
             Request { key, column, updates: random.percent(ycsb.load.updates) }
         });
@@ -130,12 +146,18 @@ impl<D: Store, const C: usize> Session<'_, D, C> {
         let mut begun = 0;
         let body = |tx: &mut D::Tx<'_>| {
             begun += 1;
+            if ycsb.load.requests == Requests::Together {
+                tx.will_use(&ycsb.table, &requests.map(|request| request.key))?;
+            }
             let mut sum = 0;
             for Request { key, column, updates } in requests {
                 if updates {
                     tx.update(&ycsb.table, &key, |row| row.add(column))?;
                 } else {
-                    let read = |row: &User<C>| row.columns[column].iter().map(|byte| u64::from(*byte)).sum::<u64>();
+                    let read = |row: &User<C>| match ycsb.load.requests {
+                        Requests::Columns => row.columns[column].iter().map(|byte| u64::from(*byte)).sum(),
+                        Requests::Words | Requests::Together => row.count(column),
+                    };
                     sum += tx.get(&ycsb.table, &key, read)?.unwrap_or(0);
                 }
             }
@@ -227,7 +249,11 @@ mod tests {
     use crate::{Engine, Global};
 
     fn beside<D: Store, const C: usize>(db: D, map: Choice, reports: Reports) -> u64 {
-        let load = Load { rows: 2000, theta: 0.9, updates: 20, reports };
+        requesting::<D, C>(db, map, reports, Requests::Columns)
+    }
+
+    fn requesting<D: Store, const C: usize>(db: D, map: Choice, reports: Reports, requests: Requests) -> u64 {
+        let load = Load { rows: 2000, theta: 0.9, updates: 20, reports, requests };
         let ycsb = map.within(|| Ycsb::<D, C>::load(db, load));
         let turns = std::thread::scope(|scope| {
             let run = |thread| {
@@ -255,5 +281,10 @@ mod tests {
         assert_eq!(reports, beside::<_, 1>(Engine::<Hekaton, Chosen>::serializable(), art, Reports::Transactions));
         assert_eq!(reports, beside::<_, 1>(Engine::<MvRlu, Chosen>::serializable(), euno, Reports::Transactions));
         assert_eq!(reports, beside::<_, 1>(Global::default(), hydra, Reports::Transactions));
+        for requests in [Requests::Words, Requests::Together] {
+            let silo = Engine::<Silo, Chosen>::serializable();
+            assert_eq!(reports, requesting::<_, 1>(silo, hydra, Reports::Transactions, requests));
+            assert_eq!(reports, requesting::<_, 10>(Global::default(), hydra, Reports::Transactions, requests));
+        }
     }
 }

@@ -225,8 +225,10 @@ pub struct Txn<C: Args> {
     #[arg(long, default_value = "silo-hydralist,tictoc-hydralist,mvrlu-hydralist,silo-snapshot-hydralist,lock")]
     pub store: String,
     /// Workloads, comma-separated: ycsb (16 requests, rows of 100 bytes), ycsb-10 (the same with rows of ten such
-    /// columns), reports (ycsb; one transaction in a thousand reads the whole table), reports-by-views (the same,
-    /// reading in a snapshot), smallbank, tpcc, tpcc-pair (only New-Order and Payment), or all
+    /// columns), ycsb-words (as DBx1000: a request reads one word, popular rows are neighbours), ycsb-words-together
+    /// (the same; a transaction asks for its rows together), reports (ycsb; one transaction in a thousand reads the
+    /// whole table), reports-by-views (the same, reading in a snapshot), smallbank, tpcc, tpcc-pair (only New-Order and
+    /// Payment), or all
     #[arg(long, default_value = "ycsb,smallbank,tpcc")]
     pub workload: String,
     /// ycsb, reports: Zipf's exponents below 1, comma-separated; 0: all rows are equally popular
