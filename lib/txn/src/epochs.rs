@@ -123,8 +123,10 @@ impl<S: Keeps> Epochs<S> {
     /// Returns the epoch of a commit that has latched its records (in multi-version schemes: its stamp).
     ///
     /// The first fence comes between the latches and the load of the clock, as claims 1 and 3 of the module's text
-    /// require, and between the commit's announcement and the load (`announced.rs`). The second fence comes between the
-    /// load and the validation of the commit's reads, as claim 3 requires.
+    /// require, and between the commit's announcement and the load, as `announced.rs` requires. The second fence comes
+    /// between the load and the validation of the commit's reads, as claim 3 requires. (Stamps from a counter need
+    /// neither fence: they are drawn by a read-modify-write, so of two threads that draw, or cut, the second sees what
+    /// the first did before. The fences are for the processors' clocks.)
     pub(crate) fn enter(&self) -> u64 {
         fence(Ordering::SeqCst);
         let epoch = if S::MANY { self.draw() } else { self.now() };

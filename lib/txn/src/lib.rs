@@ -157,6 +157,8 @@
 //! The correctness arguments are in `tree.rs` (absence), `epochs.rs` (snapshots), `work.rs` (commits), and each scheme.
 
 // Loom checks only the modules that depend on no index, since the maps do not build with loom's types.
+#![cfg_attr(loom, allow(dead_code, reason = "most callers are not built"))]
+
 #[cfg(any(test, not(loom)))]
 mod announced;
 #[cfg(not(loom))]

@@ -17,7 +17,7 @@ use core::cell::Cell;
 use core::panic::AssertUnwindSafe;
 use std::panic::{catch_unwind, resume_unwind};
 
-use archipelago_platform::atomic::{Ordering, fence};
+use archipelago_platform::atomic::Ordering;
 use archipelago_platform::thread;
 use archipelago_sync::rcu::Guard;
 use rustc_hash::FxHashMap;
@@ -310,8 +310,6 @@ impl<'t, S: Scheme> Work<'t, S> {
                 self.locked.push((mode, place));
             }
         }
-        // Pairs with the fence of unlinking: see `tree.rs`.
-        fence(Ordering::SeqCst);
         Ok(())
     }
 

@@ -8,22 +8,23 @@ use archipelago_platform::thread;
 use super::Announced;
 use crate::epochs::{Epochs, Keeps};
 
-struct Single;
+/// A scheme, multi-version or not.
+struct Any<const MANY: bool>;
 
-impl Keeps for Single {
-    const MANY: bool = false;
+impl<const MANY: bool> Keeps for Any<MANY> {
+    const MANY: bool = MANY;
     type Kept = ();
 }
 
 /// The state that the threads share.
-struct World {
-    epochs: Epochs<Single>,
+struct World<S: Keeps> {
+    epochs: Epochs<S>,
     announced: Announced,
     /// Whether the log has the commit's record. Relaxed: only the announcement orders it.
     logged: AtomicBool,
 }
 
-impl World {
+impl<S: Keeps> World<S> {
     /// Commits, and returns the epoch.
     fn commit(&self) -> u64 {
         let committing = self.announced.step_up(&self.epochs);
@@ -34,11 +35,10 @@ impl World {
     }
 }
 
-#[test]
-fn an_ended_epoch_has_all_its_commits() {
+fn an_end_beside_a_commit<const MANY: bool>() {
     model(3, || {
-        let world =
-            Arc::new(World { epochs: Epochs::new(), announced: Announced::new(), logged: AtomicBool::new(false) });
+        let epochs = Epochs::<Any<MANY>>::new();
+        let world = Arc::new(World { epochs, announced: Announced::new(), logged: AtomicBool::new(false) });
         let commit = {
             let world = world.clone();
             thread::spawn(move || world.commit())
@@ -48,4 +48,15 @@ fn an_ended_epoch_has_all_its_commits() {
         let epoch = commit.join().expect("no panic");
         assert!(logged || epoch > sealed, "an epoch has ended before its commit was logged");
     });
+}
+
+#[test]
+fn an_ended_epoch_has_all_its_commits() {
+    an_end_beside_a_commit::<false>();
+}
+
+/// The commit's epoch is a stamp.
+#[test]
+fn an_ended_epoch_has_all_its_stamps() {
+    an_end_beside_a_commit::<true>();
 }

@@ -94,13 +94,13 @@ impl<S: Keeps + 'static> World<S> {
         (epoch, keeps)
     }
 
-    /// Commits a transaction that has read one row and writes the other one. It succeeds if `holds` says so of the
-    /// row and the epoch.
-    fn read_and_write(&self, holds: impl Fn(&Row, u64) -> bool) -> bool {
-        self.written.latch();
+    /// Commits a transaction that has read one row and writes the other one, if `holds` allows it, with the row that was
+    /// read and the commit's epoch. Returns whether it has committed.
+    fn read_and_write(&self, [read, written]: [&Row; 2], holds: impl Fn(&Row, u64) -> bool) -> bool {
+        written.latch();
         let epoch = self.epochs.enter();
-        let holds = holds(&self.read, epoch);
-        self.written.install(if holds { epoch } else { 0 });
+        let holds = holds(read, epoch);
+        written.install(if holds { epoch } else { 0 });
         holds
     }
 }
@@ -122,7 +122,8 @@ fn a_snapshot_beside_a_commit<S: Keeps + 'static>() {
 }
 
 /// Claim 3: if a commit has read what another one overwrites, no snapshot has the second one without the first one.
-/// `started` is what the reader does at its begin, and `holds` what it validates.
+/// The reader calls `begin` when it begins, and commits if `holds` allows it, with the row, the result of `begin` and
+/// the commit's epoch.
 fn a_snapshot_beside_a_reader_and_a_writer<S: Keeps + 'static>(
     begin: fn(&Epochs<S>) -> u64,
     holds: fn(&Row, u64, u64) -> bool,
@@ -133,7 +134,8 @@ fn a_snapshot_beside_a_reader_and_a_writer<S: Keeps + 'static>(
             let world = world.clone();
             thread::spawn(move || {
                 let started = begin(&world.epochs);
-                world.read.is_old() && world.read_and_write(|read, epoch| holds(read, started, epoch))
+                let rows = [&world.read, &world.written];
+                world.read.is_old() && world.read_and_write(rows, |read, epoch| holds(read, started, epoch))
             })
         };
         let writer = {
@@ -159,6 +161,22 @@ fn a_snapshot_has_all_stamps_up_to_it() {
     a_snapshot_beside_a_commit::<Many>();
 }
 
+/// A transaction of a multi-version scheme is such a snapshot, without a place in the table.
+#[test]
+fn a_transaction_sees_all_stamps_up_to_its_moment() {
+    model(3, || {
+        let world = World::<Many>::new();
+        let commit = {
+            let world = world.clone();
+            thread::spawn(move || world.write(&world.written))
+        };
+        let moment = world.epochs.begin();
+        let is_seen = world.written.is_seen(moment);
+        let (stamp, _) = commit.join().expect("no panic");
+        assert_eq!(is_seen, stamp <= moment);
+    });
+}
+
 /// Silo: what was read is validated after the load of the clock.
 #[test]
 fn a_snapshot_has_what_was_read_before() {
@@ -175,6 +193,30 @@ fn a_snapshot_has_what_was_read_before_by_stamps() {
 #[test]
 fn a_snapshot_has_what_was_read_and_replaced_since() {
     a_snapshot_beside_a_reader_and_a_writer::<Single>(Epochs::settled_now, |_, started, epoch| started == epoch);
+}
+
+/// Two transactions each read what the other one writes. (`tree.rs`: each inserts into a gap of the other one.)
+fn two_that_read_what_the_other_writes<S: Keeps + 'static>() {
+    model(3, || {
+        let world = World::<S>::new();
+        let other = {
+            let world = world.clone();
+            thread::spawn(move || world.read_and_write([&world.written, &world.read], |read, _| read.is_old()))
+        };
+        let one = world.read_and_write([&world.read, &world.written], |read, _| read.is_old());
+        let other = other.join().expect("no panic");
+        assert!(!(one && other), "each has missed the other's latch");
+    });
+}
+
+#[test]
+fn of_two_that_read_what_the_other_writes_one_fails() {
+    two_that_read_what_the_other_writes::<Single>();
+}
+
+#[test]
+fn of_two_that_read_what_the_other_writes_one_fails_by_stamps() {
+    two_that_read_what_the_other_writes::<Many>();
 }
 
 /// A transaction begins beside a commit that replaces a version and then prunes what no moment needs.
