@@ -1,8 +1,8 @@
 //! The announcements of commits that are logged, for threads that end an epoch.
 //!
-//! A commit announces itself, passes a SeqCst fence and loads its epoch. A thread that ends an epoch advances the clock,
-//! passes a fence and loads the announcements. So either the commit gets a later epoch, or the thread sees the commit
-//! and waits until it has appended to the log or failed.
+//! A commit announces itself, passes a SeqCst fence and loads its epoch. A thread that ends an epoch advances the
+//! clock, passes a fence and loads the announcements. So either the commit gets a later epoch, or the thread sees the
+//! commit and waits until it has appended to the log or failed.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::pad::CachePadded;
@@ -27,6 +27,7 @@ impl Announced {
 
     /// Announces a commit of this thread until the result is dropped. The caller then passes a SeqCst fence and loads
     /// the commit's epoch.
+    #[inline]
     pub(crate) fn step_up<S: Keeps>(&self, epochs: &Epochs<S>) -> Committing<'_> {
         let cell = self.0.get_or(thread::slot().index, CachePadded::default);
         cell.store(epochs.now(), Ordering::Relaxed);

@@ -17,8 +17,8 @@
 //! 2. *If C loaded `e > s`, nothing of C is seen*, since `begin > s`.
 //! 3. *If C1 comes before C2 in the order of serialization, then `e1 <= e2`.* If C2 overwrote or read a version that C1
 //!    wrote, C1's load of the clock happens before C2's. If C2 overwrote a version that C1 read: C1 loaded the clock,
-//!    passed a fence (`Epochs::enter`), and then found the record not latched by C2. C2 latched it, passed its fence and
-//!    loaded the clock. If C2 had read an older value from the clock than C1, C2's fence would precede C1's, and C1
+//!    passed a fence (`Epochs::enter`), and then found the record not latched by C2. C2 latched it, passed its fence
+//!    and loaded the clock. If C2 had read an older value from the clock than C1, C2's fence would precede C1's, and C1
 //!    would have found the latch. (With locks, C1 releases the record after its load. TicToc: see `scheme/tictoc.rs`.)
 //!
 //! # Many versions
@@ -127,6 +127,7 @@ impl<S: Keeps> Epochs<S> {
     /// between the load and the validation of the commit's reads, as claim 3 requires. (Stamps from a counter need
     /// neither fence: they are drawn by a read-modify-write, so of two threads that draw, or cut, the second sees what
     /// the first did before. The fences are for the processors' clocks.)
+    #[inline]
     pub(crate) fn enter(&self) -> u64 {
         fence(Ordering::SeqCst);
         let epoch = if S::MANY { self.draw() } else { self.now() };

@@ -5,8 +5,8 @@
 //! `epochs.rs`). Releases by several readers form one release sequence, so the next writer synchronizes with all of
 //! them.
 //!
-//! *Unlinking.* A transaction takes a lock, passes a SeqCst fence and loads the record's head. A thread that unlinks the
-//! record latches it, passes a SeqCst fence and loads the lock. So at least one of the two notices the other
+//! *Unlinking.* A transaction takes a lock, passes a SeqCst fence and loads the record's head. A thread that unlinks
+//! the record latches it, passes a SeqCst fence and loads the lock. So at least one of the two notices the other
 //! (`tree.rs`).
 
 use archipelago_platform::atomic::{Ordering, fence};

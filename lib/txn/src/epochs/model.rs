@@ -94,8 +94,8 @@ impl<S: Keeps + 'static> World<S> {
         (epoch, keeps)
     }
 
-    /// Commits a transaction that has read one row and writes the other one, if `holds` allows it, with the row that was
-    /// read and the commit's epoch. Returns whether it has committed.
+    /// Commits a transaction that has read one row and writes the other one, if `holds` returns true for the row that
+    /// was read and the commit's epoch. Returns whether the transaction has committed.
     fn read_and_write(&self, [read, written]: [&Row; 2], holds: impl Fn(&Row, u64) -> bool) -> bool {
         written.latch();
         let epoch = self.epochs.enter();
@@ -122,7 +122,7 @@ fn a_snapshot_beside_a_commit<S: Keeps + 'static>() {
 }
 
 /// Claim 3: if a commit has read what another one overwrites, no snapshot has the second one without the first one.
-/// The reader calls `begin` when it begins, and commits if `holds` allows it, with the row, the result of `begin` and
+/// The reader calls `begin` when it begins, and commits if `holds` returns true for the row, the result of `begin` and
 /// the commit's epoch.
 fn a_snapshot_beside_a_reader_and_a_writer<S: Keeps + 'static>(
     begin: fn(&Epochs<S>) -> u64,
