@@ -3,8 +3,8 @@
 //! # A commit
 //! 1. Latch the records that are written, in the order of addresses. A latch is a short lock in the record's head. A
 //!    thread that waits for a latch holds only latches of smaller addresses, so there is no deadlock.
-//! 2. SeqCst fence; load the clock; SeqCst fence (`Epochs::enter`). The scheme validates the reads, and gaps are looked up again. Then
-//!    the log, if there is one, gets the transaction's record.
+//! 2. SeqCst fence; load the clock; SeqCst fence (`Epochs::enter`). The scheme validates the reads, and gaps are looked
+//!    up again. Then the log, if there is one, gets the transaction's record.
 //! 3. Install all versions, unlatching record by record. No users' code runs from the first installation to the last.
 //! 4. Afterwards, with no latch held: release locks and holds, unlink records of absent keys, and retire replaced
 //!    versions. Unlinking and retiring run destructors of rows, so they come after all that another transaction may
