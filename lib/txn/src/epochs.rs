@@ -1,4 +1,5 @@
-//! Epochs and snapshots: which versions a snapshot sees, and which are kept for it.
+//! The clock of epochs, the open snapshots, and the moments of running transactions. (`kept.rs`: the versions that are
+//! kept for them.)
 //!
 //! In schemes with one version per row, snapshots advance the clock, and commits only load it. So the clock's cache
 //! line changes only when a snapshot is opened or the log ends an epoch. A snapshot takes the number `s` from the clock
@@ -16,8 +17,8 @@
 //! 2. *If C loaded `e > s`, nothing of C is seen*, since `begin > s`.
 //! 3. *If C1 comes before C2 in the order of serialization, then `e1 <= e2`.* If C2 overwrote or read a version that C1
 //!    wrote, C1's load of the clock happens before C2's. If C2 overwrote a version that C1 read: C1 loaded the clock,
-//!    passed a fence (`Work::commit`), and then found the record not latched by C2. C2 latched it, passed its fence and
-//!    loaded the clock. If C2 had read an older value from the clock than C1, C2's fence would precede C1's, and C1
+//!    passed a fence (`Epochs::enter`), and then found the record not latched by C2. C2 latched it, passed its fence
+//!    and loaded the clock. If C2 had read an older value from the clock than C1, C2's fence would precede C1's, and C1
 //!    would have found the latch. (With locks, C1 releases the record after its load. TicToc: see `scheme/tictoc.rs`.)
 //!
 //! # Many versions
@@ -27,18 +28,6 @@
 //! A thread that prunes (unlinks versions that no reader needs) first gets its floor, and then loads `open`. The floor
 //! is a moment below which no later moment will be taken. So if the thread misses a snapshot, the snapshot's moment is
 //! not below the floor, and the versions that such moments see are kept.
-//!
-//! # What is kept
-//! A replaced version is seen by each snapshot `s` for which `begin <= s < begin of the next version`. In schemes with
-//! one version per row, a commit that writes a record unlinks the versions that no snapshot sees from the record's
-//! chain. So a row has at most one more version than there are snapshots, however long the snapshots stay open.
-//! (Multi-version schemes also keep versions for running transactions, and prune later: see `Work::prune`.) If a
-//! snapshot needs a replaced version, the record is added to the snapshot's list. When the snapshot ends, the records
-//! of its list are pruned.
-//!
-//! A writer that loaded `e` from the clock sees all open snapshots `s < e` in the table of snapshots. A thread that
-//! opens a snapshot holds the table's lock, counts the snapshot in `open`, and then adds to the clock. The writer takes
-//! the lock (or loads `open`) after its load of the clock.
 
 use std::collections::BTreeMap;
 
@@ -49,23 +38,23 @@ use archipelago_platform::sync::{Mutex, MutexGuard};
 use archipelago_platform::thread;
 use archipelago_sync::clock::{Clock, ClockKind};
 
-use crate::record::{Latch, Record, Version};
-use crate::scheme::Scheme;
-use crate::tree::Tree;
+#[cfg(all(test, loom))]
+mod model;
 
-/// A record with a version that is kept for a snapshot, and the record's index.
-pub(crate) struct Kept<S: Scheme> {
-    pub(crate) record: *const Record<S>,
-    pub(crate) tree: *const dyn Tree<S>,
+/// The properties of a scheme on which its epochs depend. All schemes implement it (`kept.rs`). The models do, too, so
+/// that loom builds this file without records.
+pub trait Keeps {
+    /// Whether the scheme is multi-version.
+    const MANY: bool;
+
+    /// A record with a version that is kept for a snapshot.
+    type Kept: Send;
 }
 
-// SAFETY: records and indexes are shared by threads; `Shared::close` says why they are alive.
-unsafe impl<S: Scheme> Send for Kept<S> {}
-
 /// The open snapshots, each with its list of records.
-type Open<S> = BTreeMap<u64, Vec<Kept<S>>>;
+pub(crate) type Open<S> = BTreeMap<u64, Vec<<S as Keeps>::Kept>>;
 
-pub struct Epochs<S: Scheme> {
+pub struct Epochs<S: Keeps> {
     /// The clock is logical (a counter), except in a multi-version scheme whose database chose the processors' clocks.
     clock: Clock,
     /// The number of snapshots in `table`, and of those that are about to be added.
@@ -112,13 +101,13 @@ impl Needs {
     }
 
     /// Returns whether one of the moments is at or after `begin` and before `next`.
-    fn lie_in(&self, begin: u64, next: u64) -> bool {
+    pub(crate) fn lie_in(&self, begin: u64, next: u64) -> bool {
         let first = self.moments.partition_point(|&moment| moment < begin);
         next > self.floor || self.moments.get(first).is_some_and(|&moment| moment < next)
     }
 }
 
-impl<S: Scheme> Epochs<S> {
+impl<S: Keeps> Epochs<S> {
     pub(crate) fn new() -> Self {
         let open = CachePadded::new(AtomicUsize::new(0));
         Self {
@@ -127,12 +116,28 @@ impl<S: Scheme> Epochs<S> {
             table: Mutex::new(BTreeMap::new()),
             running: PerThread::new(),
             // Only in multi-version schemes do running transactions need old versions.
-            horizon: CachePadded::new(AtomicU64::new(if S::VERSIONS { 0 } else { u64::MAX })),
+            horizon: CachePadded::new(AtomicU64::new(if S::MANY { 0 } else { u64::MAX })),
         }
     }
 
-    /// Returns the epoch of a commit that has latched its records and passed a SeqCst fence. Acquire: pairs with the
-    /// Release of `open`'s addition, so that the commit sees the earlier snapshots in the table.
+    /// Returns the epoch of a commit that has latched its records (in multi-version schemes: its stamp).
+    ///
+    /// The first fence comes between the latches and the load of the clock, as claims 1 and 3 of the module's text
+    /// require, and between the commit's announcement and the load, as `announced.rs` requires. The second fence comes
+    /// between the load and the validation of the commit's reads, as claim 3 requires. (Stamps from a counter need
+    /// neither fence: they are drawn by a read-modify-write, so of two threads that draw, or cut, the second sees what
+    /// the first did before. The fences are for the processors' clocks.)
+    #[inline]
+    pub(crate) fn enter(&self) -> u64 {
+        fence(Ordering::SeqCst);
+        let epoch = if S::MANY { self.draw() } else { self.now() };
+        self.settle(epoch);
+        fence(Ordering::SeqCst);
+        epoch
+    }
+
+    /// Returns the clock's value. Acquire: pairs with the Release of `open`'s addition, so that a commit sees the
+    /// earlier snapshots in the table.
     pub(crate) fn now(&self) -> u64 {
         self.clock.begin()
     }
@@ -167,12 +172,12 @@ impl<S: Scheme> Epochs<S> {
     #[cfg(all(feature = "durable", not(archipelago_sim)))]
     pub(crate) fn advance(&self) -> u64 {
         let epoch = self.clock.cut();
-        // Pairs with the fence that a commit passes after it has announced itself: see `Shared::seal`.
+        // Pairs with the fence that a commit passes after it has announced itself: see `announced.rs`.
         fence(Ordering::SeqCst);
         epoch
     }
 
-    fn table(&self) -> MutexGuard<'_, Open<S>> {
+    pub(crate) fn table(&self) -> MutexGuard<'_, Open<S>> {
         // No users' code runs under the lock.
         self.table.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -193,7 +198,7 @@ impl<S: Scheme> Epochs<S> {
 
     /// Closes a snapshot and returns its list. Each record of the list has a version that was kept for the snapshot, so
     /// the record is not unlinked from its index before the caller has pruned it.
-    pub(crate) fn close(&self, snapshot: u64) -> Vec<Kept<S>> {
+    pub(crate) fn close(&self, snapshot: u64) -> Vec<S::Kept> {
         let kept = self.table().remove(&snapshot);
         self.open.fetch_sub(1, Ordering::Relaxed);
         kept.unwrap_or_default()
@@ -270,97 +275,14 @@ impl<S: Scheme> Epochs<S> {
         self.horizon.fetch_max(needs.lowest(), Ordering::AcqRel);
         needs
     }
-
-    /// Moves the replaced versions that no snapshot and no running transaction sees from the chain of a latched record
-    /// into `dropped`. Returns whether a version was kept for running transactions. If so, the chain has to be pruned
-    /// again later.
-    pub(crate) fn prune(
-        &self,
-        latch: &Latch<'_, S>,
-        tree: *const dyn Tree<S>,
-        needs: &Needs,
-        dropped: &mut Vec<*mut Version<S>>,
-    ) -> bool {
-        let mut is_needed = false;
-        // SAFETY: the head's version is alive; the caller holds the latch.
-        let head = unsafe { &*latch.version() };
-        if head.older.load(Ordering::Relaxed).is_null() {
-            return false;
-        }
-        // Acquire: pairs with the Release of `mvrlu.rs`, which publishes stamps without a latch.
-        let begin = head.begin.load(Ordering::Acquire);
-        // The writer's load of the clock (or, when a snapshot is closed, the table's lock) precedes this load. So 0
-        // means that all snapshots below the loaded clock have been closed.
-        let mut table = if self.open.load(Ordering::Relaxed) == 0 { None } else { Some(self.table()) };
-        let mut newer = head;
-        let mut next = begin;
-        loop {
-            let at = newer.older.load(Ordering::Relaxed);
-            // SAFETY: versions in the chain are alive, and only the latch's holder takes them out.
-            let Some(version) = (unsafe { at.as_ref() }) else { return is_needed };
-            let begin = version.begin.load(Ordering::Relaxed);
-            if needs.lie_in(begin, next) {
-                (is_needed, newer) = (true, version);
-            } else if table
-                .as_mut()
-                .is_some_and(|table| keep(table, version, next, Kept { record: latch.record(), tree }))
-            {
-                newer = version;
-            } else {
-                // Release: readers that follow the new pointer see initialized versions. Readers that are at the
-                // unlinked version follow its own `older`, which does not change, and the version that they look for is
-                // not unlinked.
-                newer.older.store(version.older.load(Ordering::Relaxed), Ordering::Release);
-                dropped.push(at);
-            }
-            next = begin;
-        }
-    }
 }
 
-/// Returns whether a snapshot sees `version`, whose successor has the stamp `next`. If so, the call also makes sure
-/// that the record is in a snapshot's list.
-fn keep<S: Scheme>(table: &mut Open<S>, version: &Version<S>, next: u64, entry: Kept<S>) -> bool {
-    // An origin (the empty first version of a record) has no row, so no version has to be kept for a snapshot that sees
-    // it.
-    let begin = version.begin.load(Ordering::Relaxed);
-    if begin == 0 || begin >= next {
-        return false;
-    }
-    let Some((&snapshot, _)) = table.range(begin..next).next() else { return false };
-    if !table.contains_key(&version.keeper.load(Ordering::Relaxed)) {
-        version.keeper.store(snapshot, Ordering::Relaxed);
-        table.get_mut(&snapshot).expect("it was found").push(entry);
-    }
-    true
-}
-
-impl<S: Scheme> Epochs<S> {
-    /// Returns the version that a snapshot sees in the chain from this head, or null.
-    ///
-    /// # Safety
-    /// `head` is the version of a head that `Record::to_read` gave inside of the domain after `snapshot` was opened (or
-    /// the transaction begun); the snapshot stays open.
-    pub(crate) unsafe fn visible(&self, head: *mut Version<S>, snapshot: u64) -> *mut Version<S> {
-        let mut version = head;
-        // SAFETY: versions that were in the chain are alive inside the section. The version that the snapshot sees is
-        // never unlinked, and every version above leads to it.
-        while let Some(at) = unsafe { version.as_ref() } {
-            if S::sees(at, snapshot, self) {
-                break;
-            }
-            version = at.older.load(Ordering::Acquire);
-        }
-        version
-    }
-}
-
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use archipelago_platform::sync::Arc;
 
     use super::*;
-    use crate::{Database, Hekaton, MvRlu, Row, on};
+    use crate::{Database, Hekaton, MvRlu, Row, Scheme, on};
 
     #[derive(Clone)]
     struct Item {

@@ -103,7 +103,7 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
     }
 
     /// Locks a record for the transaction with this arrival number. `held` is the mode in which the transaction already
-    /// has the lock.
+    /// has the lock. After a grant the caller's later loads follow a SeqCst fence (`locks.rs`).
     #[doc(hidden)]
     fn take(record: &Record<Self>, mode: Mode, held: Option<Mode>, arrival: u64) -> Result<(), Conflict> {
         let _ = (record, mode, held, arrival);

@@ -7,10 +7,9 @@ use archipelago_platform::pad::CachePadded;
 use archipelago_platform::per_thread::PerThread;
 use archipelago_platform::sync::{Arc, Mutex, OnceLock};
 use archipelago_platform::thread;
-#[cfg(all(feature = "durable", not(archipelago_sim)))]
-use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Domain;
 
+use crate::announced::{Announced, Committing};
 use crate::durable::Log;
 use crate::epochs::{Epochs, Needs};
 use crate::memory::Memory;
@@ -32,9 +31,8 @@ pub struct Shared<S: Scheme> {
     /// The tables. They live as long as the database, since transactions refer to them without counting references.
     tables: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
     log: OnceLock<Log<S>>,
-    /// For each thread slot, in a database with a log: 0 while the thread does not commit; during a commit, the clock's
-    /// epoch before the commit latched any record.
-    committing: PerThread<CachePadded<AtomicU64>>,
+    /// The running commits, in a database with a log.
+    announced: Announced,
 }
 
 // SAFETY: only the home is not `Send` and `Sync` by itself; threads may share it, and this value owns it.
@@ -57,7 +55,7 @@ impl<S: Scheme> Shared<S> {
             inside: PerThread::new(),
             tables: Mutex::new(Vec::new()),
             log: OnceLock::new(),
-            committing: PerThread::new(),
+            announced: Announced::new(),
         }
     }
 
@@ -74,27 +72,13 @@ impl<S: Scheme> Shared<S> {
     /// Announces, until the result is dropped, that this thread makes a commit that is logged. The caller then passes a
     /// SeqCst fence and loads the commit's epoch.
     pub(crate) fn step_up(&self) -> Committing<'_> {
-        let cell = self.committing.get_or(thread::slot().index, || CachePadded::new(AtomicU64::new(0)));
-        cell.store(self.epochs().now(), Ordering::Relaxed);
-        Committing(cell)
+        self.announced.step_up(self.epochs())
     }
 
     /// Ends the clock's epoch, and returns it once the log has all commits of this and earlier epochs.
-    ///
-    /// A commit announces itself, passes a SeqCst fence and loads its epoch. This method advances the clock, passes a
-    /// fence and loads the announcements. So either the commit gets a later epoch, or this method sees the commit and
-    /// waits until it has appended to the log or failed.
     #[cfg(all(feature = "durable", not(archipelago_sim)))]
     pub(crate) fn seal(&self) -> u64 {
-        let sealed = self.epochs().advance();
-        for cell in self.committing.iter() {
-            let backoff = Backoff::new();
-            // Acquire: pairs with the Release of `Committing`'s drop, after the append.
-            while (1..=sealed).contains(&cell.load(Ordering::Acquire)) {
-                backoff.wait();
-            }
-        }
-        sealed
+        self.announced.seal(self.epochs())
     }
 
     pub(crate) fn home(&self) -> &Home<S> {
@@ -179,14 +163,6 @@ impl<S: Scheme> Shared<S> {
 fn domain<S: Scheme>() -> Domain {
     let domain = Domain::new();
     if S::VERSIONS { domain.with_bag_bytes(16 << 10) } else { domain }
-}
-
-pub(crate) struct Committing<'s>(&'s AtomicU64);
-
-impl Drop for Committing<'_> {
-    fn drop(&mut self) {
-        self.0.store(0, Ordering::Release);
-    }
 }
 
 pub(crate) struct Inside<'s>(&'s AtomicBool);

@@ -3,8 +3,8 @@
 //! # A commit
 //! 1. Latch the records that are written, in the order of addresses. A latch is a short lock in the record's head. A
 //!    thread that waits for a latch holds only latches of smaller addresses, so there is no deadlock.
-//! 2. SeqCst fence; load the clock; SeqCst fence. The scheme validates the reads, and gaps are looked up again. Then
-//!    the log, if there is one, gets the transaction's record.
+//! 2. SeqCst fence; load the clock; SeqCst fence (`Epochs::enter`). The scheme validates the reads, and gaps are looked
+//!    up again. Then the log, if there is one, gets the transaction's record.
 //! 3. Install all versions, unlatching record by record. No users' code runs from the first installation to the last.
 //! 4. Afterwards, with no latch held: release locks and holds, unlink records of absent keys, and retire replaced
 //!    versions. Unlinking and retiring run destructors of rows, so they come after all that another transaction may
@@ -17,7 +17,7 @@ use core::cell::Cell;
 use core::panic::AssertUnwindSafe;
 use std::panic::{catch_unwind, resume_unwind};
 
-use archipelago_platform::atomic::{Ordering, fence};
+use archipelago_platform::atomic::Ordering;
 use archipelago_platform::thread;
 use archipelago_sync::rcu::Guard;
 use rustc_hash::FxHashMap;
@@ -310,8 +310,6 @@ impl<'t, S: Scheme> Work<'t, S> {
                 self.locked.push((mode, place));
             }
         }
-        // Pairs with the fence of unlinking: see `tree.rs`.
-        fence(Ordering::SeqCst);
         Ok(())
     }
 
@@ -499,11 +497,7 @@ impl<'t, S: Scheme> Work<'t, S> {
     /// Latches, validates, logs and installs. Returns the epoch. After an error nothing is published.
     pub(crate) fn install_latched(&mut self, encoded: Option<Encoded>, done: &mut Done<S>) -> Result<u64, Error> {
         let latched = self.latch()?;
-        fence(Ordering::SeqCst);
-        let epochs = self.shared.epochs();
-        let epoch = if S::VERSIONS { epochs.draw() } else { epochs.now() };
-        epochs.settle(epoch);
-        fence(Ordering::SeqCst);
+        let epoch = self.shared.epochs().enter();
         let stamp = S::judge(self, Moment { epoch, rank: 0, latched: true })?;
         // The last step that can fail. It precedes all publication, so that a transaction that reads these writes, and
         // commits in this epoch or a later one, is never durable without them.

@@ -1,11 +1,14 @@
-//! Loom models of a row's lock: exclusion, orderings, and that the lock is free in the end.
+//! Loom models of a row's lock: exclusion, orderings, that the lock is free in the end, and that a locked record is not
+//! unlinked unnoticed.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --profile model --target-dir target/loom -p archipelago-txn --lib`
 
+use archipelago_platform::atomic::{AtomicU8, Ordering, fence};
 use archipelago_platform::cell::RaceCell;
 use archipelago_platform::model::model;
 use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
+use archipelago_sync::backoff::Backoff;
 
 use super::Mode;
 
@@ -107,10 +110,55 @@ impl<L: Locks> Beside<L> {
     }
 }
 
+/// A record of an absent key. The head has the states and the orderings of `record.rs`.
+struct Absent<L> {
+    lock: L,
+    head: AtomicU8,
+}
+
+const LATCHED: u8 = 1;
+const DEAD: u8 = 2;
+
+impl<L: Locks> Absent<L> {
+    /// As `Typed::unlink`. Returns whether the record was unlinked.
+    fn unlink(&self) -> bool {
+        assert!(self.head.compare_exchange(0, LATCHED, Ordering::Acquire, Ordering::Relaxed).is_ok());
+        fence(Ordering::SeqCst);
+        let goes = self.lock.is_free();
+        self.head.store(if goes { DEAD } else { 0 }, Ordering::Release);
+        goes
+    }
+
+    /// As `Record::settled`. Returns whether the record is dead.
+    fn is_dead(&self) -> bool {
+        let backoff = Backoff::new();
+        loop {
+            match self.head.load(Ordering::Acquire) {
+                LATCHED => backoff.wait(),
+                head => return head == DEAD,
+            }
+        }
+    }
+}
+
+/// A transaction locks a record and loads its head, beside a thread that unlinks the record.
+pub(crate) fn beside_unlinking<L: Locks>(mode: Mode) {
+    model(3, move || {
+        let record = Arc::new(Absent { lock: L::default(), head: AtomicU8::new(0) });
+        let unlinks = {
+            let record = record.clone();
+            thread::spawn(move || record.unlink())
+        };
+        assert!(record.lock.take(mode, None, 1), "no other transaction has it");
+        let is_dead = record.is_dead();
+        assert_eq!(unlinks.join().expect("no panic"), is_dead, "a locked record was unlinked unnoticed");
+    });
+}
+
 /// Defines the models of a lock.
 macro_rules! all_or_nothing {
     ($lock:ty) => {
-        use crate::locks::model::{Beside, beside};
+        use crate::locks::model::{Beside, beside, beside_unlinking};
 
         #[test]
         fn two_that_write() {
@@ -125,6 +173,16 @@ macro_rules! all_or_nothing {
         #[test]
         fn one_that_writes_beside_two_that_read() {
             beside::<$lock>(&[Beside::reads, Beside::writes, Beside::reads]);
+        }
+
+        #[test]
+        fn one_that_reads_beside_unlinking() {
+            beside_unlinking::<$lock>(Mode::Share);
+        }
+
+        #[test]
+        fn one_that_writes_beside_unlinking() {
+            beside_unlinking::<$lock>(Mode::Exclude);
         }
     };
 }

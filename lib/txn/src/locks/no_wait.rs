@@ -2,7 +2,7 @@
 
 use archipelago_platform::atomic::{AtomicU32, Ordering};
 
-use super::{Conflict, Mode};
+use super::{Conflict, Mode, shown};
 
 /// The flag that a writer has the lock. Without this flag the word is the number of readers.
 const WRITER: u32 = 1 << 31;
@@ -26,7 +26,7 @@ impl Lock {
     pub(crate) fn take(&self, mode: Mode, held: Option<Mode>) -> Result<(), Conflict> {
         let next = |word| granted(word, mode, held);
         // Acquire: see `locks`.
-        self.0.fetch_update(Ordering::Acquire, Ordering::Relaxed, next).map(drop).map_err(|_| Conflict)
+        shown(self.0.fetch_update(Ordering::Acquire, Ordering::Relaxed, next).map(drop).map_err(|_| Conflict))
     }
 
     /// Releases the lock.

@@ -20,7 +20,7 @@
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_sync::backoff::Backoff;
 
-use super::{Conflict, Mode};
+use super::{Conflict, Mode, shown};
 
 /// A record's lock.
 pub struct Lock {
@@ -116,7 +116,7 @@ impl Lock {
         if waited {
             self.stop_waiting(me);
         }
-        taken
+        shown(taken)
     }
 
     fn stop_waiting(&self, me: u64) {

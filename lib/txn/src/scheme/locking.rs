@@ -11,8 +11,7 @@
 //! latch or its version. If the other transaction replaces a row that this one reads, one of the two has waited for the
 //! other's lock, or was retried.
 //!
-//! *Orderings* of locks: see `locks.rs`. Rows are published by their heads. A SeqCst fence between the lock and the
-//! load of the head (`Work::lock`) pairs with unlinking.
+//! *Orderings* of locks: see `locks.rs`. Rows are published by their heads.
 //!
 //! # Between attempts
 //! A transaction that gives up at a lock releases all its locks and holds, and then *lingers*: it waits until the lock
