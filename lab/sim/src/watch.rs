@@ -11,7 +11,8 @@
 //! # What counts as announced
 //! A thread announces a cache line by any access that the model charges. The charged access comes before the plain one,
 //! or is among the thread's next [few](SOON) charged accesses. The announcement covers the thread's plain reads of the
-//! line until another thread announces a write to the line or writes it plainly. If the announcing access was a write,
+//! line until another thread announces a write to the line or writes it plainly, and in any case until the thread has
+//! made as few charged accesses more (other threads run during an announcement of several lines). If the announcing access was a write,
 //! the announcement also covers plain writes. This resembles a cache: a core that has a line reads it at no cost until
 //! another core takes it. (Evictions for lack of room are not modelled here; code that reads much memory announces its
 //! reads.)
@@ -91,15 +92,26 @@ struct Pending {
     left: u8,
 }
 
+/// A thread's last announcement of a line.
+#[derive(Clone, Copy, Default)]
+struct Announcement {
+    /// The number of the line's writes at that time.
+    seen: u64,
+    /// The number of the thread's charged accesses at that time.
+    charged: u64,
+    /// Whether this or an earlier announcement was of a write.
+    written: bool,
+}
+
 /// The plain accesses of one run.
 #[derive(Default)]
 pub(crate) struct Watch {
     /// The plain accesses that may still be announced, by thread.
     pending: HashMap<usize, Vec<Pending>>,
     lines: HashMap<usize, Line>,
-    /// By thread and line: the number of the line's writes at the thread's last announcement, and whether a write was
-    /// announced.
-    announced: HashMap<(usize, usize), (u64, bool)>,
+    /// The number of charged accesses, by thread.
+    charged: HashMap<usize, u64>,
+    announced: HashMap<(usize, usize), Announcement>,
     places: HashMap<usize, Place>,
 }
 
@@ -124,13 +136,12 @@ impl Watch {
     pub(crate) fn announce(&mut self, thread: usize, addr: usize, writes: bool) {
         let line = addr / LINE;
         self.settle(thread, line, writes);
-        let writes_now = self.used(thread, line, writes);
-        let (_, written) = self.announced.insert((thread, line), (writes_now, writes)).unwrap_or_default();
+        let seen = self.used(thread, line, writes);
+        let charged = self.charged.entry(thread).or_default();
+        *charged += 1;
+        let entry = self.announced.entry((thread, line)).or_default();
         // A thread that has announced a write to a line, and now announces a read, may still write the line plainly.
-        if written && !writes {
-            let entry = self.announced.get_mut(&(thread, line)).expect("just inserted");
-            entry.1 = true;
-        }
+        *entry = Announcement { seen, charged: *charged, written: entry.written || writes };
     }
 
     /// Updates the pending plain accesses of `thread`. An access whose line is announced now is removed if no other
@@ -171,11 +182,12 @@ impl Watch {
         let line = addr / LINE;
         let before = self.lines.get(&line).map_or(0, |line| line.writes);
         let now = self.used(thread, line, writes);
-        if let Some((seen, written)) = self.announced.get_mut(&(thread, line))
-            && *seen == before
-            && (*written || !writes)
+        let charged = self.charged.get(&thread).map_or(0, |charged| *charged);
+        if let Some(last) = self.announced.get_mut(&(thread, line))
+            && (last.seen == before || charged - last.charged < SOON.into())
+            && (last.written || !writes)
         {
-            *seen = now;
+            last.seen = now;
             return;
         }
         let place = self.places.entry(code).or_insert_with(|| Place {
@@ -256,6 +268,11 @@ mod tests {
         assert!(watch.places.is_empty());
         watch.announce(1, 640, true);
         watch.plain(1, 640, true, 2);
+        (1..SOON.into()).for_each(|other| watch.announce(0, 6400 + 64 * other, false));
+        watch.plain(0, 648, false, 3);
+        assert!(watch.places.is_empty(), "the announcement was among the last few");
+        watch.announce(1, 640, true);
+        watch.announce(0, 6400, false);
         watch.plain(0, 648, false, 3);
         let report = watch.report();
         assert_eq!(report.len(), 1);
