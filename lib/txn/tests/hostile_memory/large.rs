@@ -172,7 +172,7 @@ fn large_reads<S: Scheme>() {
                 Ok::<_, Error>((rows, sum))
             });
             is_over.store(true, Ordering::Relaxed);
-            let sum = u128::from(many) * u128::from(many - 1) / 2 << 32;
+            let sum = (u128::from(many) * u128::from(many - 1) / 2) << 32;
             println!("{}: {} attempts, the last beside {} moves", S::NAME, begun.get(), beside.get());
             assert_eq!(read, Ok((many, sum)));
         });
