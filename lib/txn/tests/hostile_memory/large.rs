@@ -144,10 +144,11 @@ fn large_reads<S: Scheme>() {
                 if is_over.load(Ordering::Relaxed) {
                     return;
                 }
-                let row = |number: u64| many / 2 + (number * WRITERS + writer) * 7919 % (many / 2);
+                // From the third quarter to the fourth: a reader between the two would see half of the move.
+                let from = many / 2 + (round * WRITERS + writer) * 7919 % (many / 4);
                 let moved = db.transact(|tx| {
-                    tx.update(&items, &row(round), |row| row.value -= 1)?;
-                    tx.update(&items, &row(round + 1), |row| row.value += 1)
+                    tx.update(&items, &from, |row| row.value -= 1)?;
+                    tx.update(&items, &(from + many / 4), |row| row.value += 1)
                 });
                 assert_eq!(moved, Ok(true));
                 moves.fetch_add(1, Ordering::Relaxed);
