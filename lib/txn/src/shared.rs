@@ -43,7 +43,7 @@ unsafe impl<S: Scheme> Sync for Shared<S> {}
 impl<S: Scheme> Shared<S> {
     pub(crate) fn new() -> Self {
         let home = Home {
-            domain: domain::<S>(),
+            domain: Domain::new().with_bag_bytes(BAG_BYTES),
             epochs: Epochs::new(),
             memory: Memory::new(),
             closing: AtomicBool::new(false),
@@ -159,11 +159,9 @@ impl<S: Scheme> Shared<S> {
     }
 }
 
-/// In multi-version schemes replaced versions wait for two grace periods, so garbage bags are smaller.
-fn domain<S: Scheme>() -> Domain {
-    let domain = Domain::new();
-    if S::VERSIONS { domain.with_bag_bytes(16 << 10) } else { domain }
-}
+/// The number of bytes at which a bag of garbage is full. About four bags of each thread wait at the same time, so a
+/// thread delays about 64 KiB.
+const BAG_BYTES: usize = 16 << 10;
 
 pub(crate) struct Inside<'s>(&'s AtomicBool);
 
