@@ -151,11 +151,11 @@
 //! sight             look-ups and ranges of both             tree      an index: keys to records; absence
 //! work, writes      what a transaction did; the commit      record    records and versions
 //! scheme/, locks/   how reads are validated; locks' words   epochs    the clock of snapshots, what readers need
-//! memory            the limit
+//! words/            the words in which transactions meet    memory    the limit
 //! ```
 //! The correctness arguments are in `tree.rs` (absence), `epochs.rs` (snapshots), `work.rs` (commits), and each scheme.
 
-// Loom checks the words of locks only, since the maps do not build with loom's types.
+// Loom checks `locks` and `words` only, since the maps do not build with loom's types.
 #[cfg(not(loom))]
 mod codec;
 #[cfg(not(loom))]
@@ -191,6 +191,8 @@ mod table;
 mod tree;
 #[cfg(not(loom))]
 mod tx;
+#[cfg(any(test, not(loom)))]
+mod words;
 #[cfg(not(loom))]
 mod work;
 #[cfg(not(loom))]
