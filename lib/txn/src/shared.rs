@@ -84,6 +84,8 @@ impl<S: Scheme> Shared<S> {
     /// A commit announces itself, passes a SeqCst fence and loads its epoch. This method advances the clock, passes a
     /// fence and loads the announcements. So either the commit gets a later epoch, or this method sees the commit and
     /// waits until it has appended to the log or failed.
+    /// (A commit of MV-RLU draws its epoch from the counter and passes no fence. If the epoch is not later, the advance
+    /// reads what the draw or a later change of the counter wrote, with Acquire, so this method sees the announcement.)
     #[cfg(all(feature = "durable", not(archipelago_sim)))]
     pub(crate) fn seal(&self) -> u64 {
         let sealed = self.epochs().advance();

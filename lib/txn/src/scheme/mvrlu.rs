@@ -13,11 +13,11 @@
 //!    draw of the stamp follows all links, so a reader whose `m` is at or above the stamp sees the links
 //!    (`archipelago_sync::clock`). If the reader finds `LINKING`, it has missed the writer's store that precedes its
 //!    next draw, so this draw is above `m`. In the other states the atomic exchanges of the word decide.
-//! 2. *The versions that a commit T has read are the newest at its stamp `t`.* T links, draws `t`, passes a SeqCst
-//!    fence, and looks again at each record that it has read and does not own. There are three cases:
-//!    - *The head is the version that T has read.* Then T has missed any set W that is linked at the record later: W
-//!      links, passes its fence and draws, so T's fence precedes W's and `t` is below W's stamp. (Between its draw and
-//!      the fence T waits until all clocks are past `t`.) So records that are owned but not linked need no check.
+//! 2. *The versions that a commit T has read are the newest at its stamp `t`.* T links, draws `t`, waits until all
+//!    clocks are past `t`, and looks again at each record that it has read and does not own. There are three cases:
+//!    - *The head is the version that T has read.* Then T has missed any set W that is linked at the record later. W
+//!      links before it draws, and T looks after its own draw, so `t` is below W's stamp (`archipelago_sync::clock`).
+//!      So records that are owned but not linked need no check.
 //!    - *The version that T has read is directly below a linked head.* T loads the word of the head's set, like a
 //!      reader of the moment `t`. If the answer is that the set is before `t`, T gives up. If not, the answer is final,
 //!      and the version that T has read is the newest at `t`, whether the set commits or fails.

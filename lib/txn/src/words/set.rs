@@ -17,8 +17,11 @@
 //! is before the moment: its stamp is known and not above the moment. The second is that the set will never be before
 //! the moment: its stamp is above the moment, the set has failed, or its stamp will be drawn after the reader's load of
 //! the word.
+//!
+//! *No fence* is needed between a commit's links, its store of the word, and its draw, nor between its draw and its
+//! loads of other sets' words: the clock orders the draw after the former and before the latter (see [`Time`]).
 
-use archipelago_platform::atomic::{AtomicU64, Ordering, fence};
+use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::hint::point;
 use archipelago_sync::backoff::Backoff;
 
@@ -36,7 +39,7 @@ const ATTEMPTS: u32 = 3;
 /// The clock that orders commits and readers, with the guarantees of `archipelago_sync::clock`.
 pub(crate) trait Time {
     /// Draws the stamp of a commit. It is above the moments of all readers that have missed the commit's earlier
-    /// stores.
+    /// stores, and above the stamps of all commits that missed these stores after their [`settle`](Self::settle).
     fn draw(&self) -> u64;
 
     /// Waits until all readers that begin later have moments at or above `stamp`.
@@ -80,7 +83,6 @@ impl Set {
     /// reader may have drawn.
     pub(crate) fn stamp(&self, time: &impl Time) -> u64 {
         self.0.store(OPEN, Ordering::Release);
-        fence(Ordering::SeqCst);
         let drawn = time.draw();
         point("txn::drawn");
         let stamp =
@@ -102,17 +104,13 @@ impl Set {
         for attempt in 0.. {
             let state = if is_firm || attempt == ATTEMPTS { FIRM } else { CHECK };
             self.0.store(state, Ordering::Release);
-            // Pairs with the fences of readers that find the word's previous value, and with those of commits that
-            // replace versions which this one has read (see the next fence).
-            fence(Ordering::SeqCst);
             let stamp = time.draw();
             point("txn::drawn");
             if self.0.compare_exchange(state, state | stamp, Ordering::AcqRel, Ordering::Acquire).is_err() {
                 continue;
             }
-            // A set that this commit misses, since it is linked from here on, draws a later stamp: see `mvrlu.rs`.
+            // A set that this commit misses, since it is linked from here on, draws a later stamp: see `Time::draw`.
             time.settle(stamp);
-            fence(Ordering::SeqCst);
             judge(stamp)?;
             if state == FIRM {
                 log(stamp)?;
