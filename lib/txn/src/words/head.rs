@@ -157,16 +157,17 @@ impl<'r, R: Deref<Target = Words<V>>, V> Latch<'r, R, V> {
     /// it. While the caller has the latch, every transaction that takes a hold waits, so the caller may unlink and kill
     /// the record.
     pub(crate) fn to_unlink(record: &'r R, may_go: impl Fn(Head<V>) -> bool) -> Option<Self> {
+        let may_go = |head| may_go(head) && !record.is_held();
         // A check without the latch filters out most records that stay. Otherwise transactions that use a record would
         // wait for the latches of transactions that keep retrying.
         let head = record.settled();
-        if head.is_dead() || record.is_held() || !may_go(head) {
+        if head.is_dead() || !may_go(head) {
             return None;
         }
         let latch = Self::of(record)?;
         // Pairs with the fences of transactions that take a hold (`Words::hold`) or the record's lock (`Work::lock`).
         fence(Ordering::SeqCst);
-        (!record.is_held() && may_go(Head(latch.version))).then_some(latch)
+        may_go(Head(latch.version)).then_some(latch)
     }
 
     /// Returns the head's version.
