@@ -7,7 +7,8 @@
 //! - [`begin`](Clock::begin): the local time of a snapshot. The snapshot sees everything that was linked before a
 //!   thread drew a [`stamp`](Clock::stamp) at or below the local time.
 //! - [`stamp`](Clock::stamp): the time of a commit. It is above the local time of every snapshot that missed a store
-//!   which precedes the call.
+//!   which precedes the call. It is also above the stamp of every commit that missed such a store after it had called
+//!   [`settle`](Clock::settle) with its own stamp.
 //! - [`cut`](Clock::cut): the local time of a snapshot that other threads have to see. A thread sees the caller's
 //!   stores before the call once it has a [`floor`](Clock::floor) above the cut, or, from a logical clock, any time
 //!   above the cut. Each later `begin` of a logical clock is above the cut.
@@ -22,12 +23,15 @@
 //! snapshot at t missed a store that precedes the drawing of s, then s > t. Proof: assume that the counter reached t at
 //! the drawing or later. Then the value that the snapshot loaded was written by the drawing, or by a read-modify-write
 //! that follows it in the counter's order. So the load synchronizes with the drawing, and the snapshot sees the store.
-//! Because stamps are drawn by a read-modify-write, this proof needs no fence on the reader's side.
+//! Because stamps are drawn by a read-modify-write, this proof needs no fence on the reader's side. It also holds for a
+//! commit with the stamp t: its own drawing is a read-modify-write (Acquire) that reads what the drawing of s or a later
+//! one wrote, if s < t.
 //!
 //! *Hardware.* The counters of two processors differ by less than the uncertainty B. `stamp` drains the store buffer,
 //! reads the clock and adds B. (A fence does not drain the store buffer, see `archipelago_platform::clock`: with a
 //! fence instead, snapshots were torn in a third of the runs of a test.) A snapshot that missed one of the drained
-//! stores had read its clock before the drain ended, so its local time is below the sum. `settle` waits until the
+//! stores had read its clock before the drain ended, so its local time is below the sum. The same holds for a commit
+//! that missed one of them after `settle`, whose last reading of the clock is above its stamp. `settle` waits until the
 //! thread's own clock is B past the stamp: a few hundred nanoseconds on machines with several sockets, no time where B
 //! is 0. A reader whose clock is ahead may see a commit whose committer still waits. Such a reader waits too, for at
 //! most 2 B; otherwise a later reader whose clock is behind would miss the commit although the first reader has

@@ -3,6 +3,9 @@
 //! A commit announces itself, passes a SeqCst fence and loads its epoch. A thread that ends an epoch advances the
 //! clock, passes a fence and loads the announcements. So either the commit gets a later epoch, or the thread sees the
 //! commit and waits until it has appended to the log or failed.
+//!
+//! (A commit of MV-RLU draws its epoch from the counter and passes no fence. If the epoch is not later, the advance
+//! reads what the draw or a later change of the counter wrote, with Acquire, so the thread sees the announcement.)
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::pad::CachePadded;

@@ -152,7 +152,7 @@
 //! work, writes      what a transaction did; the commit      record    records and versions
 //! scheme/, locks/   how reads are validated; locks' words   epochs    the clock of snapshots, what readers need
 //! announced         running commits, for the log            kept      replaced versions that are needed
-//! memory            the limit
+//! words/            the words in which transactions meet    memory    the limit
 //! ```
 //! The correctness arguments are in `tree.rs` (absence), `epochs.rs` (snapshots), `work.rs` (commits), and each scheme.
 
@@ -198,6 +198,8 @@ mod table;
 mod tree;
 #[cfg(not(loom))]
 mod tx;
+#[cfg(any(test, not(loom)))]
+mod words;
 #[cfg(not(loom))]
 mod work;
 #[cfg(not(loom))]

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! # Invariants
-//! 1. A head changes only while it is latched, by the latch's holder.
+//! 1. A head changes only while it is latched, by the latch's holder (`words/head.rs`).
 //! 2. The head's pointer is never null. A new record's head is a version without a row whose `begin` is 0: the
 //!    *origin*. In schemes that write nothing into origins, all records of an index have the same one, which is freed
 //!    with the index. After the first commit to a record its head is never the origin again.
@@ -19,21 +19,16 @@
 //! 4. A dead record has been unlinked from its index and stays dead, and no transaction commits anything to it.
 
 use core::marker::PhantomData;
+use core::ops::Deref;
 
-use archipelago_platform::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use archipelago_platform::atomic::{AtomicPtr, AtomicU64, Ordering};
 use archipelago_platform::panics::{drop_quietly, quietly};
 use archipelago_platform::touch;
-use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
 
 use crate::memory::{Memory, Payload};
-use crate::scheme::{Conflict, Scheme};
-
-/// The bit of `Record::holds` for the record's repeated callback (see `Typed::due` in `tree.rs`).
-const AGAIN: u32 = 1 << 31;
-
-const LATCHED: usize = 1;
-const DEAD: usize = 2;
+use crate::scheme::Scheme;
+use crate::words::head::{self, Words};
 
 /// Set in the `serial` of a version that a transaction without a log record has written. The tables of such versions
 /// are not logged, so the versions need no serials.
@@ -190,180 +185,44 @@ pub(crate) unsafe fn retire<S: Scheme>(guard: &Guard<'_>, version: *mut Version<
 }
 
 /// A head as it was at some moment.
-pub struct Head<S: Scheme>(*mut Version<S>);
+pub type Head<S> = head::Head<Version<S>>;
 
-impl<S: Scheme> Clone for Head<S> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<S: Scheme> Copy for Head<S> {}
-
-impl<S: Scheme> Head<S> {
-    pub(crate) fn is_latched(self) -> bool {
-        self.0.addr() & LATCHED != 0
-    }
-
-    pub(crate) fn is_dead(self) -> bool {
-        self.0.addr() & DEAD != 0
-    }
-
-    pub(crate) fn version(self) -> *mut Version<S> {
-        self.0.map_addr(|address| address & !(LATCHED | DEAD))
-    }
-}
-
-/// The header of all records.
+/// The header of all records. It dereferences to its words: the head, the holds and the owner.
 #[repr(C)]
 pub struct Record<S: Scheme> {
-    head: AtomicPtr<Version<S>>,
-    /// The number of holds that keep the record in its index, and the bit [`AGAIN`]. Holds belong to transactions that
-    /// are to write the record, and to commits whose grace period is not over (removals, and in multi-version schemes
-    /// all commits). See `tree.rs`.
-    holds: AtomicU32,
-    /// In multi-version schemes, the thread whose transaction is to write the record; 0 for none.
-    owner: AtomicU32,
+    words: Words<Version<S>>,
     pub(crate) lock: S::Lock,
 }
 
+impl<S: Scheme> Deref for Record<S> {
+    type Target = Words<Version<S>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.words
+    }
+}
+
 impl<S: Scheme> Record<S> {
-    /// Acquire: the version's content was written before the Release of [`Latch::install`] (or of the index, for an
-    /// origin).
-    pub(crate) fn head(&self) -> Head<S> {
-        Head(self.head.load(Ordering::Acquire))
-    }
-
-    /// Waits until the head is not latched or is dead, and returns it. The wait is short. A latch is held only while a
-    /// commit, pruning or unlinking uses the record. The only users' code that runs while a latch is held is the
-    /// encoding of keys. The holder waits only for latches that follow its own in the latch order.
-    pub(crate) fn settled(&self) -> Head<S> {
-        let backoff = Backoff::new();
-        loop {
-            let head = self.head();
-            if head.is_dead() || !head.is_latched() {
-                return head;
-            }
-            backoff.wait();
-        }
-    }
-
     /// Returns the head for a reader. Waits for a latch, except in schemes whose readers check versions themselves.
     pub(crate) fn to_read(&self) -> Head<S> {
         if S::LINKS { self.head() } else { self.settled() }
     }
 
-    /// Gives the thread the sole right to write the record, until [`disown`](Self::disown). Returns `true` if the right
-    /// is new, and `false` if the thread had it already. Fails if another thread has it.
-    pub(crate) fn own(&self, thread: u32) -> Result<bool, Conflict> {
-        // Acquire: the thread sees all writes of the last owner, including its commit's stamp.
-        match self.owner.compare_exchange(0, thread, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => Ok(true),
-            Err(owner) if owner == thread => Ok(false),
-            Err(_) => Err(Conflict),
-        }
-    }
-
-    pub(crate) fn is_owned(&self) -> bool {
-        self.owner.load(Ordering::Relaxed) != 0
-    }
-
-    pub(crate) fn disown(&self) {
-        self.owner.store(0, Ordering::Release);
-    }
-
-    /// Keeps the record in its index until [`let_go`](Self::let_go). This has no effect on a dead record, so the caller
-    /// checks after the call whether the record is dead.
-    pub(crate) fn hold(&self) {
-        self.holds.fetch_add(1, Ordering::Relaxed);
-        // Pairs with the fence in `Tree::unlink` between the latch and the load of `holds`.
-        fence(Ordering::SeqCst);
-    }
-
-    pub(crate) fn let_go(&self) {
-        // Release: a thread that unlinks the record sees all writes of the holder.
-        self.holds.fetch_sub(1, Ordering::Release);
-    }
-
-    /// Takes the hold of the record's repeated callback. Returns whether it was free.
-    pub(crate) fn hold_again(&self) -> bool {
-        self.holds.fetch_or(AGAIN, Ordering::Relaxed) & AGAIN == 0
-    }
-
-    /// Ends the hold of the repeated callback.
-    pub(crate) fn let_go_again(&self) {
-        // Release, as in `let_go`.
-        self.holds.fetch_and(!AGAIN, Ordering::Release);
-    }
-
-    pub(crate) fn is_held(&self) -> bool {
-        self.holds.load(Ordering::Acquire) > 0
-    }
-
     /// Latches the record; `None` if it is dead.
     pub(crate) fn latch(&self) -> Option<Latch<'_, S>> {
-        loop {
-            let head = self.settled();
-            if head.is_dead() {
-                return None;
-            }
-            let latched = head.0.map_addr(|address| address | LATCHED);
-            // Acquire: the holder sees all writes of the last holder. (In commits a SeqCst fence follows the latch.)
-            if self.head.compare_exchange(head.0, latched, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                archipelago_platform::hint::point("txn::latched");
-                return Some(Latch { record: self, version: head.version() });
-            }
-        }
+        Latch::of(self)
     }
 }
 
 /// A latched record; unlatched by drop.
-pub(crate) struct Latch<'r, S: Scheme> {
-    record: &'r Record<S>,
-    version: *mut Version<S>,
-}
+pub(crate) type Latch<'r, S> = head::Latch<'r, Record<S>, Version<S>>;
 
-impl<'r, S: Scheme> Latch<'r, S> {
-    /// Returns the head's version.
-    pub(crate) fn version(&self) -> *mut Version<S> {
-        self.version
-    }
-
-    pub(crate) fn record(&self) -> &'r Record<S> {
-        self.record
-    }
-
-    /// Keeps the record in its index until [`let_go`](Record::let_go). It does not need the fence of
-    /// [`hold`](Record::hold): a thread that latches the record later, to unlink it, sees all writes that were made
-    /// under this latch.
-    pub(crate) fn hold(&self) {
-        self.record.holds.fetch_add(1, Ordering::Relaxed);
-    }
-
+impl<S: Scheme> Latch<'_, S> {
     /// Makes `version` the head, whose older version is the previous head. The head stays latched.
     pub(crate) fn install(&mut self, version: *mut Version<S>) {
+        let before = self.replace(version);
         // SAFETY: the version is the caller's, alive and unpublished.
-        unsafe { (*version).older.store(self.version, Ordering::Relaxed) };
-        self.version = version;
-    }
-
-    /// Makes `version` the head, and does not change its `older`. Returns the previous head's version.
-    pub(crate) fn replace(&mut self, version: *mut Version<S>) -> *mut Version<S> {
-        core::mem::replace(&mut self.version, version)
-    }
-
-    /// Marks the record dead.
-    pub(crate) fn kill(self) {
-        // Release, as in `drop`.
-        self.record.head.store(self.version.map_addr(|address| address | DEAD), Ordering::Release);
-        core::mem::forget(self);
-    }
-}
-
-impl<S: Scheme> Drop for Latch<'_, S> {
-    fn drop(&mut self) {
-        // Release: publishes the version, and all earlier writes of its transaction.
-        self.record.head.store(self.version, Ordering::Release);
+        unsafe { (*version).older.store(before, Ordering::Relaxed) };
     }
 }
 
@@ -406,12 +265,7 @@ impl<K, P, S: Scheme> Keyed<K, P, S> {
     {
         memory.add(size_of::<Self>);
         let origin = if origin.0.is_null() { Full::<P, S>::boxed(None, memory) } else { origin.0 };
-        let record = Record {
-            head: AtomicPtr::new(origin),
-            holds: AtomicU32::new(1),
-            owner: AtomicU32::new(0),
-            lock: S::Lock::default(),
-        };
+        let record = Record { words: Words::held(origin), lock: S::Lock::default() };
         Box::into_raw(Box::new(Self { record, key, payload: PhantomData }))
     }
 

@@ -89,7 +89,7 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
 
     /// Returns the version below `head`, if `head` is not stamped yet and its stamp will be after `moment`. A
     /// transaction that commits at `moment` may have read this version. Called after the transaction has drawn its
-    /// stamp and passed a SeqCst fence.
+    /// stamp and settled it (`Epochs::settle`).
     #[doc(hidden)]
     fn under<'v>(head: &'v Version<Self>, moment: Moment, epochs: &Epochs<Self>) -> Option<&'v Version<Self>> {
         let _ = (head, moment, epochs);

@@ -28,17 +28,17 @@
 //! removal's hold lasts longer than the first transaction.
 //!
 //! A transaction that takes a lock or a hold then passes a SeqCst fence and loads the head. A thread that unlinks the
-//! record latches it, passes a SeqCst fence, and loads lock and holds. So at least one of the two notices the other.
-//! Unlinking is tried at three times: by each transaction at its end, for all records that it locked or held; by each
-//! removal (in multi-version schemes by each commit) at the end of its grace period; and by each snapshot at its end,
-//! for the records in its list.
+//! record latches it, passes a SeqCst fence, and loads lock and holds (`words/head.rs`). So at least one of the two
+//! notices the other. Unlinking is tried at three times: by each transaction at its end, for all records that it locked
+//! or held; by each removal (in multi-version schemes by each commit) at the end of its grace period; and by each
+//! snapshot at its end, for the records in its list.
 
 use core::ops::{Bound, ControlFlow};
 use core::ptr;
 
 use archipelago_index::map::Kind;
 use archipelago_index::{KeyPart, Map};
-use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering};
 use archipelago_platform::panics::quietly;
 use archipelago_platform::thread;
 use archipelago_sync::rcu::{Domain, Guard};
@@ -46,7 +46,7 @@ use archipelago_sync::rcu::{Domain, Guard};
 use crate::codec::Codec;
 use crate::epochs::{Epochs, Needs};
 use crate::memory::{Memory, Payload};
-use crate::record::{self, Full, Head, Keyed, Origin, Record, Version};
+use crate::record::{self, Full, Head, Keyed, Latch, Origin, Record, Version};
 use crate::scheme::Scheme;
 
 /// The state that all indexes of a database share.
@@ -291,23 +291,9 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Tree<S> for Typed<M, K, P, S> {
         let may_go = |head: Head<S>| {
             // SAFETY: the head's version, inside of the guard.
             let version = unsafe { &*head.version() };
-            version.is_absent()
-                && version.older.load(Ordering::Relaxed).is_null()
-                && !record.is_held()
-                && S::is_free(record)
+            version.is_absent() && version.older.load(Ordering::Relaxed).is_null() && S::is_free(record)
         };
-        // A check without the latch filters out most records that stay. Otherwise transactions that use a record would
-        // wait for the latches of transactions that keep retrying.
-        let head = record.settled();
-        if head.is_dead() || !may_go(head) {
-            return;
-        }
-        let Some(latch) = record.latch() else { return };
-        // Pairs with the fence of transactions that take the record's lock: see the module's text.
-        fence(Ordering::SeqCst);
-        if !may_go(record.head()) {
-            return;
-        }
+        let Some(latch) = Latch::to_unlink(record, may_go) else { return };
         // SAFETY: the version of a latched head.
         let version = unsafe { &*latch.version() };
         S::before_unlink(version, &self.gap);

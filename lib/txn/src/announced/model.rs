@@ -25,23 +25,23 @@ struct World<S: Keeps> {
 }
 
 impl<S: Keeps> World<S> {
-    /// Commits, and returns the epoch.
-    fn commit(&self) -> u64 {
+    /// Commits in the epoch that `enter` returns, and returns the epoch.
+    fn commit(&self, enter: fn(&Epochs<S>) -> u64) -> u64 {
         let committing = self.announced.step_up(&self.epochs);
-        let epoch = self.epochs.enter();
+        let epoch = enter(&self.epochs);
         self.logged.store(true, Ordering::Relaxed);
         drop(committing);
         epoch
     }
 }
 
-fn an_end_beside_a_commit<const MANY: bool>() {
-    model(3, || {
+fn an_end_beside_a_commit<const MANY: bool>(enter: fn(&Epochs<Any<MANY>>) -> u64) {
+    model(3, move || {
         let epochs = Epochs::<Any<MANY>>::new();
         let world = Arc::new(World { epochs, announced: Announced::new(), logged: AtomicBool::new(false) });
         let commit = {
             let world = world.clone();
-            thread::spawn(move || world.commit())
+            thread::spawn(move || world.commit(enter))
         };
         let sealed = world.announced.seal(&world.epochs);
         let logged = world.logged.load(Ordering::Relaxed);
@@ -52,11 +52,17 @@ fn an_end_beside_a_commit<const MANY: bool>() {
 
 #[test]
 fn an_ended_epoch_has_all_its_commits() {
-    an_end_beside_a_commit::<false>();
+    an_end_beside_a_commit::<false>(Epochs::enter);
 }
 
 /// The commit's epoch is a stamp.
 #[test]
 fn an_ended_epoch_has_all_its_stamps() {
-    an_end_beside_a_commit::<true>();
+    an_end_beside_a_commit::<true>(Epochs::enter);
+}
+
+/// A commit of MV-RLU draws its stamp without fences.
+#[test]
+fn an_ended_epoch_has_all_its_sets() {
+    an_end_beside_a_commit::<true>(Epochs::draw);
 }

@@ -35,10 +35,9 @@
 //! replacing transaction has no earlier epoch than the reader: it latched the record after the reader had loaded the
 //! clock, passed a SeqCst fence and found the record not latched.
 
-use archipelago_platform::atomic::{AtomicU64, Ordering, fence};
-
 use super::{Conflict, Moment, Scheme};
 use crate::record::{Record, Version};
+use crate::words::stamps::{GapStamps, Stamps};
 use crate::work::Work;
 
 /// Optimistic concurrency control by time stamps of rows: fewer conflicts between readers and writers of the same rows.
@@ -47,41 +46,6 @@ use crate::work::Work;
 /// may precede it in the serialization order.
 #[derive(Clone, Copy, Debug)]
 pub enum TicToc {}
-
-/// The flag in `rts` which states that `rts` is final.
-const FROZEN: u64 = 1 << 63;
-
-/// The time in which a version is valid.
-#[derive(Default)]
-pub struct Stamps {
-    wts: AtomicU64,
-    /// The end of the validity, with the flag [`FROZEN`].
-    rts: AtomicU64,
-}
-
-impl Stamps {
-    /// Makes the version valid at `stamp`. Returns `false` if this is impossible, since the version is frozen and its
-    /// validity ends before `stamp`.
-    fn extend(&self, stamp: u64) -> bool {
-        // AcqRel, as in `freeze`: only this word orders reader and writer.
-        let next = |rts| if rts & !FROZEN >= stamp { Some(rts) } else { (rts & FROZEN == 0).then_some(stamp) };
-        self.rts.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).is_ok()
-    }
-
-    fn last(&self) -> u64 {
-        self.rts.load(Ordering::Acquire) & !FROZEN
-    }
-}
-
-/// The stamps of an index. Commits to absent keys must come after `read`, and readers of absent keys must not come
-/// before `removed`.
-#[derive(Default)]
-pub struct GapStamps {
-    /// The greatest stamp of a transaction that found a key absent, or read a version that was unlinked.
-    read: AtomicU64,
-    /// The greatest stamp of a removal whose record was unlinked.
-    removed: AtomicU64,
-}
 
 impl Scheme for TicToc {
     const NAME: &'static str = "tictoc";
@@ -92,11 +56,11 @@ impl Scheme for TicToc {
     type Gap = GapStamps;
 
     fn freeze(version: &Version<Self>) {
-        version.stamps.rts.fetch_or(FROZEN, Ordering::AcqRel);
+        version.stamps.freeze();
     }
 
     fn thaw(version: &Version<Self>) {
-        version.stamps.rts.fetch_and(!FROZEN, Ordering::AcqRel);
+        version.stamps.thaw();
     }
 
     fn judge(work: &Work<'_, Self>, moment: Moment) -> Result<u64, Conflict> {
@@ -111,15 +75,12 @@ impl Scheme for TicToc {
         if !work.reads().all(holds) {
             return Err(Conflict);
         }
-        work.gaps().for_each(|gap| _ = gap.read.fetch_max(stamp, Ordering::AcqRel));
-        // Pairs with the fence of commits to absent records.
-        fence(Ordering::SeqCst);
+        GapStamps::report(work.gaps(), stamp);
         if work.gaps_hold(stamp, moment) { Ok(stamp) } else { Err(Conflict) }
     }
 
     fn stamp(version: &Version<Self>, stamp: u64) {
-        version.stamps.wts.store(stamp, Ordering::Relaxed);
-        version.stamps.rts.store(stamp, Ordering::Relaxed);
+        version.stamps.set(stamp);
     }
 
     fn admits(origin: &Version<Self>, stamp: u64) -> bool {
@@ -127,23 +88,21 @@ impl Scheme for TicToc {
     }
 
     fn before_link(origin: &Version<Self>, gap: &GapStamps) {
-        Self::stamp(origin, gap.removed.load(Ordering::Acquire));
+        Self::stamp(origin, gap.last_removal());
     }
 
     fn before_unlink(version: &Version<Self>, gap: &GapStamps) {
-        Self::freeze(version);
-        gap.read.fetch_max(version.stamps.last(), Ordering::AcqRel);
-        gap.removed.fetch_max(version.stamps.wts.load(Ordering::Relaxed), Ordering::AcqRel);
+        gap.take_over(&version.stamps);
     }
 }
 
 /// Returns the least stamp that fits the versions and gaps that were read, and the versions that are replaced.
 fn stamp(work: &Work<'_, TicToc>, moment: Moment) -> u64 {
-    let read = work.reads().map(|(_, seen)| seen.stamps.wts.load(Ordering::Relaxed)).max().unwrap_or(0);
-    let removed = work.gaps().map(|gap| gap.removed.load(Ordering::Acquire)).max().unwrap_or(0);
+    let read = work.reads().map(|(_, seen)| seen.stamps.first()).max().unwrap_or(0);
+    let removed = work.gaps().map(|gap| gap.last_removal()).max().unwrap_or(0);
     let replaced = work.replaced().map(|(version, gap)| {
         // The gap's stamp is loaded after the latch and the commit's fence.
-        let gap = if moment.latched && version.is_absent() { gap.read.load(Ordering::Acquire) } else { 0 };
+        let gap = if moment.latched && version.is_absent() { gap.last_reader() } else { 0 };
         version.stamps.last().max(gap) + 1
     });
     replaced.fold(read.max(removed), u64::max)
