@@ -136,10 +136,13 @@ fn large_reads<S: Scheme>() {
             let keys = part * 1_000..many.min((part + 1) * 1_000);
             db.transact(|tx| keys.clone().try_for_each(|key| tx.insert(&items, spaced(key)))).expect("keys differ");
         }
-        let (moves, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+        let (moves, is_begun, is_over) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
         // The writers write rows of the upper half, so a reader of the lower half locks none of theirs. They end after
         // some moves: an optimistic reader may be retried as long as writers write.
         let work = |writer: u64| {
+            while !is_begun.load(Ordering::Relaxed) {
+                thread::yield_now();
+            }
             for round in 0..2_000 {
                 if is_over.load(Ordering::Relaxed) {
                     return;
@@ -160,6 +163,7 @@ fn large_reads<S: Scheme>() {
             let read = db.transact(|tx| {
                 begun.set(begun.get() + 1);
                 let before = moves.load(Ordering::Relaxed);
+                is_begun.store(true, Ordering::Relaxed);
                 let (mut rows, mut sum) = (0, 0_u128);
                 for row in tx.range(&items, ..) {
                     let row = row?;
