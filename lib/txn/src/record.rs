@@ -143,6 +143,19 @@ impl<S: Scheme> Version<S> {
     }
 }
 
+/// Returns the bytes of a version with those that its row owns on the heap. Users' code counts the latter; if it panics,
+/// they are left out, and the count of the database's memory is no longer exact.
+///
+/// # Safety
+/// The version is alive.
+pub(crate) unsafe fn weight<S: Scheme>(version: *mut Version<S>) -> usize {
+    // SAFETY: the caller's promise.
+    let kind = unsafe { (*version).kind };
+    // SAFETY: as above.
+    let owned = quietly(|| unsafe { (kind.heap_bytes)(version) });
+    kind.bytes.saturating_add(owned.unwrap_or(0))
+}
+
 /// Frees a version.
 ///
 /// # Safety
@@ -153,13 +166,8 @@ pub(crate) unsafe fn free<S: Scheme>(version: *mut Version<S>, memory: &Memory) 
     if kind.shared {
         return;
     }
-    // Users' code computes the rows' bytes and may panic; then the count is no longer exact.
-    let mut bytes = kind.bytes;
-    memory.subtract(|| {
-        // SAFETY: as above.
-        quietly(|| bytes += unsafe { (kind.heap_bytes)(version) });
-        bytes
-    });
+    // SAFETY: as above.
+    memory.subtract(|| unsafe { weight(version) });
     // SAFETY: as above.
     quietly(|| unsafe { (kind.free)(version) });
 }
@@ -177,11 +185,12 @@ pub(crate) unsafe fn retire<S: Scheme>(guard: &Guard<'_>, version: *mut Version<
     }
     let memory = core::ptr::from_ref(memory).cast_mut().cast();
     // SAFETY: the version is alive.
-    if unsafe { (*version).kind.shared } {
+    let kind = unsafe { (*version).kind };
+    if kind.shared {
         return;
     }
     // SAFETY: the version is alive; the rest is the caller's promise.
-    unsafe { guard.retire_sized(version.cast(), (*version).kind.bytes, memory, reclaim::<S>) };
+    unsafe { guard.retire_sized(version.cast(), weight(version), memory, reclaim::<S>) };
 }
 
 /// A head as it was at some moment.
@@ -206,6 +215,12 @@ impl<S: Scheme> Record<S> {
     /// Returns the head for a reader. Waits for a latch, except in schemes whose readers check versions themselves.
     pub(crate) fn to_read(&self) -> Head<S> {
         if S::LINKS { self.head() } else { self.settled() }
+    }
+
+    /// Returns the version below the head, or null. The caller is inside the domain.
+    pub(crate) fn replaced(&self) -> *mut Version<S> {
+        // SAFETY: the head's version is alive inside the domain.
+        unsafe { (*self.head().version()).older.load(Ordering::Acquire) }
     }
 
     /// Latches the record; `None` if it is dead.

@@ -343,9 +343,11 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
             let (record, tree) = unsafe { (&*record.cast::<Record<S>>(), &*tree.cast::<Typed<M, K, P, S>>()) };
             tree.due::<AGAIN>(record);
         }
+        // A replaced version is not freed before this callback, so its bytes count as garbage until then.
+        let replaced = if S::VERSIONS { record.replaced() } else { ptr::null_mut() };
+        // SAFETY: versions in the chain are alive while the caller's guard is.
+        let bytes = if replaced.is_null() { 0 } else { unsafe { record::weight(replaced) } };
         let (record, tree) = (ptr::from_ref(record).cast_mut(), ptr::from_ref(self).cast_mut());
-        // The replaced versions are not freed before this callback, so their bytes count as garbage until then.
-        let bytes = if S::VERSIONS { size_of::<Full<P, S>>() } else { 0 };
         // SAFETY: `due` is sound in any thread while the index is there.
         unsafe { guard.retire_sized(record.cast(), bytes, tree.cast(), due::<M, K, P, S, AGAIN>) };
     }

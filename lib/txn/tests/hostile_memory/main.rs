@@ -1,11 +1,12 @@
-//! The memory of transactions, counted by the allocator, with every scheme: beside a snapshot that stays open, and of
-//! transactions that are as large as the memory allows.
+//! The memory of transactions, counted by the allocator, with every scheme: beside a snapshot that stays open, of rows
+//! that own much memory, and of transactions that are as large as the memory allows.
 //!
 //! `ARCHIPELAGO_HOSTILE_SECONDS=60` makes each load beside a snapshot last a minute. `ARCHIPELAGO_LARGE_ROWS=1000000`
 //! sets the number of rows of the large transactions.
 #![cfg(not(archipelago_sim))]
 
 mod large;
+mod owned;
 #[path = "../common/schemes.rs"]
 mod schemes;
 mod stays;
