@@ -152,6 +152,10 @@ impl<S: Scheme> Database<S> {
     /// inconsistent rows is repeated, whether it returned or panicked. But `body` must not loop forever on inconsistent
     /// rows.
     ///
+    /// `body` may run a transaction of another database. Its commit remains if `body` is repeated. With schemes that
+    /// lock or own rows before the commit (all but Silo and TicToc), threads that nest two databases in opposite orders
+    /// may wait for each other forever.
+    ///
     /// # Errors
     /// If `body` returns an error, and the rows that it read are consistent. Nothing that `body` wrote remains. In a
     /// database on a disk also [`Error::Refused`], [`Error::TooLarge`] and [`Error::NotDurable`], if the log cannot
@@ -230,8 +234,8 @@ impl<S: Scheme> Database<S> {
         Snapshot::open(&self.shared)
     }
 
-    /// Frees replaced versions and removed rows that no open transaction may see. A call is never needed, since
-    /// transactions do this too.
+    /// Frees replaced versions and removed rows that no open transaction may see. Transactions that write do this, too,
+    /// so a call is needed only if no thread writes any more, and the last garbage is to be freed.
     pub fn collect(&self) {
         self.shared.home().domain.collect();
     }

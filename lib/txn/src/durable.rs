@@ -63,7 +63,8 @@ impl<S: Scheme> Database<S> {
     /// Waits until all commits before the call are durable. In a database in memory the call does nothing.
     ///
     /// # Errors
-    /// [`Failure::Log`]. If the disk was full, the call may be repeated. After any other failed write or sync all later
+    /// [`Failure::Log`]. If the disk was full, the call may be repeated: also when the disk has room, since with more
+    /// than one lane a call returns before the lanes have been written again. After any other failed write or sync all later
     /// calls fail, too.
     pub fn flush(&self) -> Result<(), Failure> {
         Ok(self.shared.log().map_or(Ok(()), |log| log.flush(&self.shared))?)

@@ -25,14 +25,16 @@ pub enum Error {
     Refused,
     /// The transaction is committed, and other transactions see it. But the log has failed, or its disk is full, so the
     /// transaction may be lost when the process ends. [`Database::flush`](crate::Database::flush) returns the reason.
-    /// If the disk was full and has room again, it also makes the transaction durable.
+    /// If the disk was full and has room again, it also makes the transaction durable. With more than one lane, threads
+    /// in the background write the lanes again; until they have, a call still returns the reason, so repeat it.
     NotDurable,
     /// The transaction's log record is longer than the log's queue. The transaction was rolled back: write less in one
     /// transaction, or open the database with a longer queue (`Opening::queue`).
     TooLarge,
     /// The database has reached its limit on memory: see [`Database::limited`](crate::Database::limited). The step has
     /// changed nothing, and the transaction may continue. Removals never fail with this error. Open snapshots and long
-    /// transactions keep versions that others replace and remove. This memory is freed when they end.
+    /// transactions keep versions that others replace and remove. This memory is freed when they end. Beside other
+    /// writers the error may also pass by itself, when replaced rows have been freed: try again.
     Full,
 }
 

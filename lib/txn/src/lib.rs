@@ -112,7 +112,9 @@
 //! were absent. `WaitDie` numbers transactions. Commits that replace rows while snapshots are open share a lock.
 //! `Hekaton` and `MvRlu` increment a counter that all transactions read when they begin. With [`Database::with_clock`],
 //! which is for machines with many cores, they read the processors' clocks instead. `Hekaton` and `MvRlu` also visit
-//! each replaced row once more after a grace period, to free its old versions.
+//! each replaced row once more after a grace period, to free its old versions. The end of a snapshot visits each row of
+//! which the snapshot kept a version. If the next snapshot needs the version, it keeps the row instead, so to end n
+//! snapshots of the same replaced rows, the oldest first, visits these rows n times.
 //!
 //! # Memory
 //! A replaced version is freed when all transactions have ended that were running when it was replaced. So one long
@@ -120,6 +122,11 @@
 //! is replaced or removed while it is open. These versions are freed when the snapshot ends. [`Database::stats`] counts
 //! the memory that waits to be freed. [`Database::limited`] sets a limit on the memory of rows and of all these
 //! versions.
+//!
+//! Threads free replaced rows in batches: while none of its transactions has begun long ago, a thread delays about
+//! 64 KiB. Rows that own memory on the heap (strings, vectors) count with this memory if they implement
+//! [`Row::heap_bytes`]. Without it, a thread delays hundreds of rows, however much they own. Only transactions that write
+//! free rows: after the last of them, the rest waits for [`Database::collect`].
 //!
 //! Rows' destructors run in any thread that uses the database. Their panics are reported by the panic hook, and not
 //! propagated. Destructors may use the database, since their thread is in no transaction and has no lock of a row.
