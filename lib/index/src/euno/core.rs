@@ -34,7 +34,7 @@ pub struct Core<F: ChunkForm, I: Index<F>> {
     /// The position at which the current sweep continues, see `sweep`.
     pub(super) sweeping: Mutex<Option<F::Owned>>,
     pub(super) thin: Thin,
-    first: NonNull<Chunk<I::Size>>,
+    pub(super) first: NonNull<Chunk<I::Size>>,
     form: PhantomData<F>,
     // The domain is declared, and so dropped, before the memory: dropping the domain frees retired chunks in the
     // memory's arenas.

@@ -222,7 +222,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
 
 impl<F: ChunkForm, I: Index<F>> Drop for Core<F, I> {
     fn drop(&mut self) {
-        let mut at = core::ptr::from_ref(self.first()).cast_mut();
+        // Not from `first`: a chunk is freed by a pointer that no shared reference gave.
+        let mut at = self.first.as_ptr();
         while !at.is_null() {
             // SAFETY: no other thread uses the map.
             let chunk = unsafe { &*at };
