@@ -11,8 +11,9 @@
 //! # What counts as announced
 //! A thread announces a cache line by any access that the model charges. The charged access comes before the plain one,
 //! or is among the thread's next [few](SOON) charged accesses. The announcement covers the thread's plain reads of the
-//! line until another thread announces a write to the line or writes it plainly, and in any case until the thread has
-//! made as few charged accesses more (other threads run during an announcement of several lines). If the announcing access was a write,
+//! line until another thread announces a write to the line or writes it plainly. It also covers the plain reads before
+//! the thread's next few charged accesses, whatever other threads write: other threads run while a thread announces
+//! several lines. If the announcing access was a write,
 //! the announcement also covers plain writes. This resembles a cache: a core that has a line reads it at no cost until
 //! another core takes it. (Evictions for lack of room are not modelled here; code that reads much memory announces its
 //! reads.)
@@ -99,7 +100,7 @@ struct Announcement {
     seen: u64,
     /// The number of the thread's charged accesses at that time.
     charged: u64,
-    /// Whether this or an earlier announcement was of a write.
+    /// `true` once the thread has announced a write.
     written: bool,
 }
 
@@ -111,6 +112,7 @@ pub(crate) struct Watch {
     lines: HashMap<usize, Line>,
     /// The number of charged accesses, by thread.
     charged: HashMap<usize, u64>,
+    /// The last announcements, by thread and line.
     announced: HashMap<(usize, usize), Announcement>,
     places: HashMap<usize, Place>,
 }

@@ -44,7 +44,7 @@ mod model;
 /// The properties of a scheme on which its epochs depend. All schemes implement it (`kept.rs`). The models do, too, so
 /// that loom builds this file without records.
 pub trait Keeps {
-    /// Whether the scheme is multi-version.
+    /// `true` for multi-version schemes.
     const MANY: bool;
 
     /// A record with a version that is kept for a snapshot.

@@ -20,7 +20,7 @@ impl<const MANY: bool> Keeps for Any<MANY> {
 struct World<S: Keeps> {
     epochs: Epochs<S>,
     announced: Announced,
-    /// Whether the log has the commit's record. Relaxed: only the announcement orders it.
+    /// Becomes `true` when the commit is logged. Relaxed: only the announcement orders the store.
     logged: AtomicBool,
 }
 

@@ -3,14 +3,15 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --profile model --target-dir target/loom -p archipelago-txn --lib`
 
-use archipelago_platform::atomic::{AtomicU8, Ordering, fence};
+use core::ops::Deref;
+
 use archipelago_platform::cell::RaceCell;
 use archipelago_platform::model::model;
 use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
-use archipelago_sync::backoff::Backoff;
 
 use super::Mode;
+use crate::words::head::{Latch, Words};
 
 /// The interface of a lock that the models use.
 pub(crate) trait Locks: Default + Send + Sync + 'static {
@@ -110,47 +111,45 @@ impl<L: Locks> Beside<L> {
     }
 }
 
-/// A record of an absent key. The head has the states and the orderings of `record.rs`.
+/// A record of an absent key.
 struct Absent<L> {
+    words: Words<u64>,
     lock: L,
-    head: AtomicU8,
 }
 
-const LATCHED: u8 = 1;
-const DEAD: u8 = 2;
+impl<L> Deref for Absent<L> {
+    type Target = Words<u64>;
+
+    fn deref(&self) -> &Words<u64> {
+        &self.words
+    }
+}
 
 impl<L: Locks> Absent<L> {
-    /// As `Typed::unlink`. Returns whether the record was unlinked.
-    fn unlink(&self) -> bool {
-        assert!(self.head.compare_exchange(0, LATCHED, Ordering::Acquire, Ordering::Relaxed).is_ok());
-        fence(Ordering::SeqCst);
-        let goes = self.lock.is_free();
-        self.head.store(if goes { DEAD } else { 0 }, Ordering::Release);
-        goes
+    /// Returns a record that no transaction holds.
+    fn new() -> Arc<Self> {
+        // The address of a version, which the model does not dereference.
+        let words = Words::held(core::ptr::without_provenance_mut(1 << 4));
+        words.let_go();
+        Arc::new(Self { words, lock: L::default() })
     }
 
-    /// As `Record::settled`. Returns whether the record is dead.
-    fn is_dead(&self) -> bool {
-        let backoff = Backoff::new();
-        loop {
-            match self.head.load(Ordering::Acquire) {
-                LATCHED => backoff.wait(),
-                head => return head == DEAD,
-            }
-        }
+    /// Returns whether the call has unlinked the record.
+    fn unlink(&self) -> bool {
+        Latch::to_unlink(self, |_| self.lock.is_free()).map(Latch::kill).is_some()
     }
 }
 
 /// A transaction locks a record and loads its head, beside a thread that unlinks the record.
 pub(crate) fn beside_unlinking<L: Locks>(mode: Mode) {
     model(3, move || {
-        let record = Arc::new(Absent { lock: L::default(), head: AtomicU8::new(0) });
+        let record = Absent::<L>::new();
         let unlinks = {
             let record = record.clone();
             thread::spawn(move || record.unlink())
         };
         assert!(record.lock.take(mode, None, 1), "no other transaction has it");
-        let is_dead = record.is_dead();
+        let is_dead = record.settled().is_dead();
         assert_eq!(unlinks.join().expect("no panic"), is_dead, "a locked record was unlinked unnoticed");
     });
 }

@@ -165,7 +165,7 @@ impl<'r, R: Deref<Target = Words<V>>, V> Latch<'r, R, V> {
             return None;
         }
         let latch = Self::of(record)?;
-        // Pairs with the fences of transactions that take a hold (`Words::hold`) or the record's lock (`Work::lock`).
+        // Pairs with the fences of transactions that take a hold (`Words::hold`) or the record's lock (`locks.rs`).
         fence(Ordering::SeqCst);
         may_go(Head(latch.version)).then_some(latch)
     }
