@@ -177,22 +177,38 @@ fn lines(command: &str) -> usize {
     }
 }
 
-/// In each round every connection sends a pipeline of requests, and then every connection reads its answers. Returns
-/// the duration of all rounds.
-fn drive(connections: &mut [Connection], command: &str, pipeline: usize, requests: usize) -> Duration {
+/// The connections are divided among `threads` client threads. In each round every connection of a thread sends a pipeline
+/// of requests, and then every connection reads its answers. Returns the duration of all rounds, and the client threads'
+/// processor time in seconds.
+fn drive(
+    threads: usize,
+    connections: &mut [Connection],
+    command: &str,
+    pipeline: usize,
+    requests: usize,
+) -> (Duration, f64) {
     let batches: Vec<Vec<u8>> =
         (0..256).map(|batch| (0..pipeline).flat_map(|at| made(command, batch * pipeline + at)).collect()).collect();
-    let began = Instant::now();
+    let batches = &batches;
     let rounds = requests / pipeline / connections.len();
-    for round in 0..rounds {
-        for (number, connection) in connections.iter_mut().enumerate() {
-            connection.send(&batches[(round + number * 7) % batches.len()]);
-        }
-        for connection in connections.iter_mut() {
-            connection.take_lines(pipeline * lines(command));
-        }
-    }
-    began.elapsed()
+    let of_thread = connections.len().div_ceil(threads);
+    let began = Instant::now();
+    let cpu = thread::scope(|scope| {
+        let part = |connections: &mut [Connection]| {
+            for round in 0..rounds {
+                for (number, connection) in connections.iter_mut().enumerate() {
+                    connection.send(&batches[(round + number * 7) % batches.len()]);
+                }
+                for connection in connections.iter_mut() {
+                    connection.take_lines(pipeline * lines(command));
+                }
+            }
+            thread_cpu()
+        };
+        let parts: Vec<_> = connections.chunks_mut(of_thread).map(|mine| scope.spawn(move || part(mine))).collect();
+        parts.into_iter().map(|part| part.join().expect("the server answers")).sum()
+    });
+    (began.elapsed(), cpu)
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -276,7 +292,7 @@ impl Bench {
                 let values = self.medians(&servers, |server| {
                     let mut connection = [server.connect()];
                     let before = server.cpu();
-                    drive(&mut connection, command, pipeline, requests);
+                    drive(1, &mut connection, command, pipeline, requests);
                     let took = server.cpu() - before;
                     connection[0].ask(&["DEL", "list"]);
                     took as f64 / requests as f64 / 1000.0
@@ -287,10 +303,12 @@ impl Bench {
     }
 
     /// Measures requests per second with 50 connections. The measurement is made twice: with a single-threaded Redis,
-    /// and with a Redis that has two I/O threads. The output includes the share of time that the client's single thread
-    /// ran. If this share is close to 1, the client is the limit.
+    /// and with a Redis that has two I/O threads. The client has a thread for each processor that the two loops leave,
+    /// and at most eight. The output includes the share of time that the client's threads ran. If this share is close to
+    /// 1, the client is the limit.
     fn many(&self) {
-        println!("{:28} {:>12} {:>12} {:10} ratio, client's share of a processor", "", "ours", "redis", "");
+        let threads = thread::available_parallelism().map_or(1, |count| count.get().saturating_sub(2).clamp(1, 8));
+        println!("{:28} {:>12} {:>12} {:10} ratio, share of {threads} client threads", "", "ours", "redis", "");
         for redis in [&[][..], &["--io-threads", "2", "--io-threads-do-reads", "yes"]] {
             println!("redis-server {}", redis.join(" "));
             let servers = self.both(redis, 2, false);
@@ -306,9 +324,9 @@ impl Bench {
                 let (mut ran, mut all) = (0.0, 0.0);
                 let values = self.medians(&servers, |server| {
                     let mut connections: Vec<Connection> = (0..50).map(|_| server.connect()).collect();
-                    let before = own_cpu();
-                    let took = drive(&mut connections, command, pipeline, requests).as_secs_f64();
-                    (ran, all) = (ran + own_cpu() - before, all + took);
+                    let (took, cpu) = drive(threads, &mut connections, command, pipeline, requests);
+                    let took = took.as_secs_f64();
+                    (ran, all) = (ran + cpu, all + took * threads as f64);
                     requests as f64 / took / 1000.0
                 });
                 Self::row(&format!("{command}, pipelines of {pipeline}"), values, &format!("k/s {:.2}", ran / all));
@@ -344,7 +362,7 @@ impl Bench {
         let servers = self.both(&[], 2, true);
         let values = self.medians(&servers, |server| {
             let mut connections: Vec<Connection> = (0..50).map(|_| server.connect()).collect();
-            20.0 / drive(&mut connections, "SET", 1, 20_000).as_secs_f64()
+            20.0 / drive(1, &mut connections, "SET", 1, 20_000).0.as_secs_f64()
         });
         Self::row("SET, synced", values, "k/s");
         println!("p99.9 of GET beside");
@@ -354,9 +372,9 @@ impl Bench {
     }
 }
 
-/// Returns the processor time of this process, in seconds.
-fn own_cpu() -> f64 {
-    let ran = fs::read_to_string("/proc/self/schedstat").expect("Linux tells");
+/// Returns the processor time of this thread since its start, in seconds.
+fn thread_cpu() -> f64 {
+    let ran = fs::read_to_string("/proc/thread-self/schedstat").expect("Linux tells");
     ran.split(' ').next().and_then(|ran| ran.parse::<f64>().ok()).expect("Linux tells") / 1e9
 }
 
