@@ -1,9 +1,10 @@
 //! Compares this server with Debian's `redis-server`, under the same load from the same client on the loopback interface:
-//! `cargo run --release -p archipelago-server --features lua --example beside -- cpu|many|tails|always [RUNS [OURS]]`.
+//! `cargo run --release -p archipelago-server --features lua --example beside -- cpu|many|tails|always [RUNS [LOOPS
+//! [OURS]]]`.
 //!
-//! Each figure is the median of RUNS (5) runs. The runs of the two servers alternate. OURS is another program to be started
-//! instead of this one, as `OURS serve --port …`. A server's processor time is that of all its threads, from
-//! `/proc/PID/task/*/schedstat`.
+//! Each figure is the median of RUNS (5) runs. The runs of the two servers alternate. With `many`, this server has LOOPS
+//! event loops (2), and Redis as many I/O threads. OURS is another program to be started instead of this one, as `OURS
+//! serve --port …`. A server's processor time is that of all its threads, from `/proc/PID/task/*/schedstat`.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -22,8 +23,8 @@ fn main() -> Result<(), String> {
     if word(0) == Some("serve") {
         return serve(&args[1..]);
     }
-    let runs = word(1).and_then(|runs| runs.parse().ok()).unwrap_or(5);
-    let bench = Bench { runs, ours: word(2).map(PathBuf::from) };
+    let number = |at| word(at).and_then(|word| word.parse::<usize>().ok());
+    let bench = Bench { runs: number(1).unwrap_or(5), loops: number(2).unwrap_or(2), ours: word(3).map(PathBuf::from) };
     match word(0) {
         Some("cpu") => bench.cpu(),
         Some("many") => bench.many(),
@@ -218,6 +219,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 struct Bench {
     runs: usize,
+    loops: usize,
     ours: Option<PathBuf>,
 }
 
@@ -303,15 +305,17 @@ impl Bench {
     }
 
     /// Measures requests per second with 50 connections. The measurement is made twice: with a single-threaded Redis,
-    /// and with a Redis that has two I/O threads. The client has a thread for each processor that the two loops leave,
-    /// and at most eight. The output includes the share of time that the client's threads ran. If this share is close to
-    /// 1, the client is the limit.
+    /// and with a Redis that has I/O threads. The client has a thread for each processor that the loops leave, and at
+    /// most eight. The output includes the share of time that the client's threads ran. If this share is close to 1, the
+    /// client is the limit.
     fn many(&self) {
-        let threads = thread::available_parallelism().map_or(1, |count| count.get().saturating_sub(2).clamp(1, 8));
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        let threads = processors.saturating_sub(self.loops).clamp(1, 8);
+        let io_threads = self.loops.to_string();
         println!("{:28} {:>12} {:>12} {:10} ratio, share of {threads} client threads", "", "ours", "redis", "");
-        for redis in [&[][..], &["--io-threads", "2", "--io-threads-do-reads", "yes"]] {
+        for redis in [&[][..], &["--io-threads", &io_threads, "--io-threads-do-reads", "yes"]] {
             println!("redis-server {}", redis.join(" "));
-            let servers = self.both(redis, 2, false);
+            let servers = self.both(redis, self.loops, false);
             for (command, pipeline, requests) in [
                 ("GET", 1, 100_000),
                 ("SET", 1, 100_000),
