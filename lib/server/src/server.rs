@@ -50,13 +50,12 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use archipelago_journal::{Disk, DiskLock, Real, Recovery};
 use archipelago_platform::atomic::Ordering::Relaxed;
 use archipelago_platform::sync::Arc;
-use archipelago_platform::thread;
 use archipelago_platform::topology::Topology;
+use archipelago_platform::{thread, time};
 use mio::net::TcpListener as Listener;
 use mio::{Poll, Waker};
 
@@ -319,5 +318,5 @@ fn secret() -> u64 {
 
 /// Returns the time, in milliseconds since 1970.
 fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_millis() as u64)
+    time::unix_time().as_millis() as u64
 }
