@@ -316,7 +316,15 @@ fn secret() -> u64 {
     RandomState::new().build_hasher().finish().max(1)
 }
 
+#[cfg(test)]
+thread::thread_local! {
+    /// How often this thread has called [`now`].
+    static CLOCK_READS: core::cell::Cell<u64> = const { core::cell::Cell::new(0) };
+}
+
 /// Returns the time, in milliseconds since 1970.
 fn now() -> u64 {
+    #[cfg(test)]
+    CLOCK_READS.set(CLOCK_READS.get() + 1);
     time::unix_time().as_millis() as u64
 }
