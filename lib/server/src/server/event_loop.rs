@@ -644,9 +644,8 @@ impl Loop {
         self.note_own(client, &step);
         let reply = match step {
             Step::Reply(reply) => reply,
-            // A RESP2 client with subscriptions distinguishes messages from answers by their form.
             Step::Read(Read::Call(call)) if call.command.name == "ping" && client.hears_in_answers() => {
-                Reply::bulks([&b"pong"[..], call.args.get(1).unwrap_or_default()])
+                super::transaction::pong(&call.args)
             }
             Step::Read(Read::Call(call)) => match self.read(client, call) {
                 Looked::Answer(reply) => reply,
