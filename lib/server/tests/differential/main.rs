@@ -111,7 +111,7 @@ fn replay(record: &[u8]) {
         let now = input.number().unwrap();
         let command: Vec<Vec<u8>> = input.many(|input| input.bytes().map(<[u8]>::to_vec)).unwrap();
         let expected = theirs::parse(&mut &*input.bytes().unwrap().to_vec()).unwrap();
-        let answer = ours.ask(&command, now);
+        let answer = ours.whole(&command, now);
         assert!(equal(&command, &answer, &expected), "{}\n{answer:?}\nnot {expected:?}", judge::shown(&command));
     }
 }

@@ -80,10 +80,12 @@ impl Theirs {
         fs::create_dir_all(&folder).ok()?;
         let socket = folder.join("socket");
         let settings = ["--port", "0", "--save", "", "--appendonly", "no", "--enable-debug-command", "local"];
+        // The limit of this server. In Redis it is 512 by default.
+        let limit = ["--hash-max-listpack-entries", "128"];
         let mut command = Command::new("redis-server");
         command
             .args(settings)
-            
+            .args(limit)
             .arg("--unixsocket")
             .arg(&socket)
             .arg("--dir")
