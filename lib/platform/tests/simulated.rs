@@ -12,7 +12,7 @@ use archipelago_platform::clock::{ClockKind, OrderedClock};
 use archipelago_platform::memory::BlockArena;
 use archipelago_platform::sync::{Arc, Barrier, Condvar, LazyLock, Mutex, OnceLock, RwLock};
 use archipelago_platform::thread::{self, Pinning};
-use archipelago_platform::time::{Duration, Instant};
+use archipelago_platform::time::{Duration, Instant, unix_time};
 use archipelago_platform::topology::{CpuId, NodeId, Topology};
 use archipelago_platform::{hint, htm};
 use archipelago_sim::{Client, Config, Machine, Outcome, Placement, Schedule, run, run_with, world};
@@ -96,6 +96,19 @@ fn waiting_with_a_time_out_ends() {
         assert!(time >= Duration::from_micros(10) && time < Duration::from_micros(100), "{time:?}");
     };
     run(&machine, &Config::seeded(1), 1, body).assert_done();
+}
+
+#[test]
+fn a_run_begins_with_1970() {
+    let body = |_: Client| {
+        let before = unix_time();
+        assert!(before < Duration::from_micros(10), "{before:?}");
+        thread::sleep(Duration::from_secs(86_400));
+        let passed = unix_time() - before;
+        assert!(passed >= Duration::from_secs(86_400) && passed < Duration::from_secs(86_401), "{passed:?}");
+    };
+    run(&Machine::preset("this-host").unwrap(), &Config::seeded(1), 1, body).assert_done();
+    assert!(unix_time() > Duration::from_secs(50 * 365 * 86_400), "outside a run the time is the system's");
 }
 
 #[test]

@@ -28,12 +28,11 @@
 //! Once the changes are synced, they are applied before any later change: they are kept in [`Order::late`] until then.
 
 use std::path::Path;
-use std::time::Duration;
 
 use archipelago_journal::{Disk, Error, Journal, Options, Policy, Position, Recovery};
 use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
 use archipelago_platform::sync::{Arc, Mutex, MutexGuard};
-use archipelago_platform::time::Instant;
+use archipelago_platform::time::{Duration, Instant};
 use archipelago_replicate::{Handle, Replicated};
 
 use crate::acl::check::runs_lua;

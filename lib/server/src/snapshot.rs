@@ -25,8 +25,8 @@ use std::path::{Path, PathBuf};
 use archipelago_journal::{CheckpointWriter, Disk, Error, read_checkpoint};
 use archipelago_platform::atomic::{AtomicBool, Ordering::Relaxed};
 use archipelago_platform::sync::{Arc, Mutex};
-use archipelago_platform::thread;
 use archipelago_platform::topology::Topology;
+use archipelago_platform::{panics, thread};
 
 use crate::db::table::Hashing;
 use crate::db::value::Entry;
@@ -111,14 +111,18 @@ impl Store {
     ///
     /// # Errors
     /// A sentence that says what failed. Before the new snapshot is renamed, a failure leaves the previous one. A later
-    /// failure (to sync the directory, or to remove the log's segments) leaves the new one.
+    /// failure (to sync the directory, or to remove the log's segments) leaves the new one. A panic, which the panic hook
+    /// has reported, is a failure like any other.
     pub fn snapshot(&self, time: u64) -> Result<(), Refusal> {
         let snapshots = self.snapshots().ok_or("this server has no directory for snapshots")?;
         if snapshots.running.swap(true, Relaxed) {
             return Err("another snapshot is being made".into());
         }
         let turn = Turn(snapshots, self);
-        let made = self.write_snapshot(snapshots, time);
+        // A client may wait for the end of the snapshot, and the next automatic attempt waits longer after a failure. So a
+        // panic is a failure, too.
+        let made = panics::quietly(|| self.write_snapshot(snapshots, time))
+            .unwrap_or_else(|| Err("making a snapshot has panicked; the server's standard error tells where".into()));
         drop(turn);
         snapshots.change(|status| match &made {
             Ok(new) => *status = new.clone(),

@@ -5,6 +5,15 @@ use core::time::Duration;
 
 use archipelago_sim::world;
 
+/// Returns the virtual time since the start of the run, as if the run had begun with 1970. Returns the system's time
+/// since 1970 outside a run.
+pub fn unix_time() -> Duration {
+    if world::active() {
+        return Duration::from_nanos(world::now());
+    }
+    std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default()
+}
+
 /// The counterpart of [`std::time::Instant`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(Duration);

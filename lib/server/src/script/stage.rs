@@ -20,6 +20,7 @@ use core::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use archipelago_platform::thread;
 use mlua::{Error, Function, Lua, LuaOptions, Result, StdLib, Table, Value, Variadic};
 
 use super::budget::Budget;
@@ -46,7 +47,7 @@ pub const LIBRARY: &str = "@user_function";
 
 const PRELUDE: &str = include_str!("prelude.lua");
 
-thread_local! {
+thread::thread_local! {
     /// The kept state, which is used for this thread's next script.
     static WAITS: RefCell<Option<Stage>> = const { RefCell::new(None) };
 }

@@ -93,6 +93,8 @@ pub struct Client {
     pub no_evict: bool,
     /// The answers that are suppressed.
     pub mute: Mute,
+    /// Set by `CLIENT REPLY SKIP` in a transaction: the answer that follows the transaction's is suppressed.
+    pub skips_next: bool,
     /// Whether commands of a transaction are being carried out.
     pub in_transaction: bool,
     /// The time at which bytes were last received or sent, in milliseconds since 1970. A client that sends a long request,
@@ -152,6 +154,7 @@ impl Client {
             monitors: false,
             no_evict: false,
             mute: Mute::Off,
+            skips_next: false,
             in_transaction: false,
             last: super::now(),
             command: None,

@@ -239,11 +239,14 @@ impl Loop {
                 client.mute = match args[2].to_ascii_uppercase().as_slice() {
                     b"ON" => Mute::Off,
                     b"OFF" => Mute::All,
-                    // The answer to this command is the first one suppressed. The next command's answer is the second.
-                    b"SKIP" if client.mute != Mute::All => Mute::Next(2),
-                    b"SKIP" => Mute::All,
+                    b"SKIP" if client.mute == Mute::All => Mute::All,
+                    // The answer to this command is the first one suppressed. As in Redis, the second one is that of the
+                    // next request: in a transaction not that of the next command.
+                    b"SKIP" if client.in_transaction => Mute::Next(1),
+                    b"SKIP" => Mute::Next(2),
                     _ => return Err(fault::SYNTAX),
                 };
+                client.skips_next |= client.in_transaction && args.is(2, "SKIP");
                 Reply::OK
             }
             (b"GETREDIR", 2) => Reply::Int(client.tracking.as_ref().map_or(-1, |mode| mode.redirect as i64)),

@@ -85,6 +85,10 @@ impl Loop {
         let reply = match command.name {
             "subscribe" => return self.subscribe(client, SubscriptionKind::Channel, "subscribe", &args),
             "psubscribe" => return self.subscribe(client, SubscriptionKind::Pattern, "psubscribe", &args),
+            // As in Redis, which is stricter here than with the other kinds.
+            "ssubscribe" if client.in_transaction => {
+                Reply::Error(Fault::new("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"))
+            }
             "ssubscribe" => return self.subscribe(client, SubscriptionKind::Shard, "ssubscribe", &args),
             "unsubscribe" => return self.unsubscribe(client, SubscriptionKind::Channel, "unsubscribe", &args),
             "punsubscribe" => return self.unsubscribe(client, SubscriptionKind::Pattern, "punsubscribe", &args),

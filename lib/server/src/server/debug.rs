@@ -101,7 +101,11 @@ impl Loop {
     /// Ends the client's tracking, monitoring and options. Its subscriptions remain.
     pub(super) fn stop_listening(&mut self, client: &mut Client) {
         let owner = client.card.owner;
-        (client.caching, client.mute, client.no_evict) = (None, Mute::Off, false);
+        (client.caching, client.no_evict) = (None, false);
+        // As in Redis, `CLIENT REPLY SKIP` still suppresses the answer to `RESET`.
+        if client.mute == Mute::All {
+            client.mute = Mute::Off;
+        }
         if core::mem::take(&mut client.monitors) {
             self.shared.monitors.set(owner, false);
         }

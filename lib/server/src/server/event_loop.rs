@@ -282,7 +282,7 @@ impl Loop {
         for letter in self.shared.mail[self.number].take() {
             match letter {
                 Letter::Client(stream, secure) => self.admit(stream, secure),
-                Letter::Answers(answers) => answers.into_iter().for_each(|(owner, verdict)| self.hear(owner, verdict)),
+                Letter::Answers(answers) => self.hear_all(answers),
                 Letter::Message(owners, body, of) => {
                     let limits = self.shared.limits.all();
                     for owner in owners {
@@ -341,8 +341,14 @@ impl Loop {
         self.clients.get_mut(owner.slot)?.as_mut().filter(|client| client.card.owner.id == owner.id)
     }
 
-    /// Passes the result of a client's operation to the client.
-    fn hear(&mut self, owner: Owner, verdict: Verdict) {
+    /// Passes the results of a batch to its clients. The clock is read once, because a batch may have thousands of results.
+    fn hear_all(&mut self, verdicts: Vec<(Owner, Verdict)>) {
+        let now = now();
+        verdicts.into_iter().for_each(|(owner, verdict)| self.hear(owner, verdict, now));
+    }
+
+    /// Passes the result of a client's operation to the client, at the time `now`.
+    fn hear(&mut self, owner: Owner, verdict: Verdict, now: u64) {
         let Some(client) = self.clients.get_mut(owner.slot).and_then(Option::as_mut) else {
             if let Some((absent, result)) = &mut self.absent
                 && *absent == owner
@@ -355,7 +361,7 @@ impl Loop {
             return;
         }
         // The end of a wait counts as activity: the client is not idle before the answer was sent.
-        client.last = now();
+        client.last = now;
         // If `stopped` is set, the client must be woken. Otherwise this loop carries out changes itself, and the round
         // has noted which clients have more requests.
         let mut stopped = self.shared.store.waits() || client.special.is_some() || client.blocked.is_some();
@@ -638,9 +644,8 @@ impl Loop {
         self.note_own(client, &step);
         let reply = match step {
             Step::Reply(reply) => reply,
-            // A RESP2 client with subscriptions distinguishes messages from answers by their form.
             Step::Read(Read::Call(call)) if call.command.name == "ping" && client.hears_in_answers() => {
-                Reply::bulks([&b"pong"[..], call.args.get(1).unwrap_or_default()])
+                super::transaction::pong(&call.args)
             }
             Step::Read(Read::Call(call)) => match self.read(client, call) {
                 Looked::Answer(reply) => reply,
@@ -709,7 +714,7 @@ impl Loop {
         let shared = self.shared.clone();
         let order = shared.in_order();
         let (verdicts, aftermath) = shared.carry_out(&mut self.handle, &owners, batch);
-        verdicts.into_iter().for_each(|(owner, verdict)| self.hear(owner, verdict));
+        self.hear_all(verdicts);
         shared.tell(&aftermath);
         drop(order);
         shared.serve(&mut self.handle, aftermath.ready);

@@ -7,9 +7,9 @@
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
 use archipelago_platform::sync::{Arc, Mutex};
+use archipelago_platform::time;
 use core::fmt::{Display, Write as _};
 use std::collections::BTreeSet;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::client::Client;
 use super::shared::{Letter, Shared, lock};
@@ -82,7 +82,7 @@ impl Shared {
 }
 
 fn line(db: u32, from: impl Display, args: &Args) -> String {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = time::unix_time();
     let (seconds, micros) = (since.as_secs(), since.subsec_micros());
     let mut line = format!("+{seconds}.{micros:06} [{db} {from}]");
     for word in args.from(0) {

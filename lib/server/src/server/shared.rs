@@ -473,7 +473,7 @@ impl Shared {
             }
         }
         for (at, command, args) in suspects {
-            self.slow.tell(card(at).as_ref(), command, args.as_ref(), took);
+            self.slow.tell(card(at).as_ref(), command, Some(&args), took);
         }
     }
 

@@ -3,8 +3,12 @@
 //! A read is timed individually. Changes are timed as a batch, so it is unknown which change of a slow batch took the
 //! time. Of a slow batch, only those commands are logged whose duration grows with their data. While the limit is below
 //! a millisecond, all commands of a slow batch are logged with their arguments. At higher limits the arguments of the
-//! other commands are not kept, because keeping them costs a copy. A transaction is not such a command. If no command
-//! is logged by these rules, all changes of the batch are logged without their arguments.
+//! other commands are not kept, because keeping them costs a copy. If no command is logged by these rules, all changes
+//! of the batch are logged without their arguments.
+//!
+//! A transaction is one change. Its duration grows with the number of its commands, so it is logged as `EXEC` with this
+//! number. Its commands are logged by the same rules as commands outside of transactions, except that commands of the
+//! server are never logged: the loop carries them out after the batch.
 
 use archipelago_platform::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use archipelago_platform::sync::{Arc, Mutex};
@@ -15,9 +19,9 @@ use super::event_loop::Loop;
 use super::shared::{Card, lock};
 use super::stats::BUCKETS;
 use crate::args::Args;
-use crate::command::{Command, category, flag, help};
+use crate::command::{self, Command, Run, category, flag, help};
 use crate::family::parse;
-use crate::operation::Write;
+use crate::operation::{Call, Write};
 use crate::reply::{Fault, Reply, cut};
 
 /// The maximum number of words of an entry, and of bytes of a word, as in Redis.
@@ -66,8 +70,8 @@ impl Default for Slow {
     }
 }
 
-/// A change that may have made its batch slow: its index in the batch, its command, and its arguments if they are kept.
-pub type Suspect = (usize, &'static Command, Option<Args>);
+/// A command that may have made its batch slow: the index of its change in the batch, the command, and its arguments.
+pub type Suspect = (usize, &'static Command, Args);
 
 impl Slow {
     /// Applies a parameter's value. The value was checked before.
@@ -128,24 +132,37 @@ impl Slow {
         }
     }
 
-    /// Returns the changes of a batch that are to be logged if the batch is slow. If the result is empty, all changes
-    /// are to be logged.
+    /// Returns the commands of a batch that are to be logged if the batch is slow. If the result is empty, all changes
+    /// are to be logged. O(bytes of the returned commands' arguments + commands of the batch).
     pub fn suspects(&self, batch: &[Write]) -> Vec<Suspect> {
         let (after, monitor) = (self.after.load(Relaxed), self.monitor.load(Relaxed));
         if after < 0 && monitor == 0 {
             return Vec::new();
         }
         let keeps = (0..1000).contains(&after);
-        let mut suspects = Vec::new();
+        let is_suspect = |call: &&Call| keeps || grows(call.command);
+        let mut suspects: Vec<Suspect> = Vec::new();
         for (at, write) in batch.iter().enumerate() {
-            let Write::Call(call) = write else { continue };
-            let grows = !call.command.has(flag::FAST) && call.command.categories & category::STRING == 0;
-            if grows || keeps {
-                suspects.push((at, call.command, Some(call.args.clone())));
+            let calls = match write {
+                Write::Call(call) => core::slice::from_ref(call),
+                Write::Exec { calls, .. } => &calls[..],
+                _ => continue,
+            };
+            let named = calls.iter().filter(|call| !matches!(call.command.run, Run::Session)).filter(is_suspect);
+            suspects.extend(named.map(|call| (at, call.command, call.args.clone())));
+            if matches!(write, Write::Exec { .. }) && (keeps || !calls.is_empty()) {
+                let command = command::find(b"exec").expect("it is in the registry");
+                suspects.push((at, command, ["EXEC", &format!("... (commands: {})", calls.len())].iter().collect()));
             }
         }
         suspects
     }
+}
+
+/// Returns whether a command's duration grows with its data. (That of a few commands of strings grows, too, but only
+/// with the bytes of their arguments and of one value.)
+fn grows(command: &Command) -> bool {
+    !command.has(flag::FAST) && command.categories & category::STRING == 0
 }
 
 /// Returns the words of an entry. Too many words and too long words are cut, with a note of how much is missing.
@@ -307,4 +324,54 @@ fn doctor(monitor: u64, samples: &BTreeMap<&'static str, Samples>) -> String {
         );
     }
     text + "SLOWLOG GET names the commands. Long reads keep their own loop busy, not the other loops; long changes all.\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(words: &str) -> Call {
+        let args: Args = words.split(' ').collect();
+        let command = command::find(&args[0]).expect("it is a command");
+        Call { command, args, db: 0, now: 0, seed: 0, wishes: 0, rights: None, deadline: None }
+    }
+
+    fn exec(calls: &[&str]) -> Write {
+        Write::Exec { calls: calls.iter().map(|words| call(words)).collect(), watched: Vec::new(), now: 0 }
+    }
+
+    /// Returns the lines that are logged of a slow batch, each after its change's index.
+    fn logged(slower_than: &str, batch: &[Write]) -> Vec<String> {
+        let slow = Slow::default();
+        slow.configure("slowlog-log-slower-than", slower_than);
+        let line = |(at, command, args): &Suspect| {
+            let words: Vec<Vec<u8>> = words(command, args);
+            format!("{at} {}", String::from_utf8_lossy(&words.join(&b' ')))
+        };
+        slow.suspects(batch).iter().map(line).collect()
+    }
+
+    #[test]
+    fn a_transaction_is_as_suspect_as_the_commands_beside_it() {
+        let batch = [
+            Write::Call(call("DEL a b")),
+            exec(&["SADD s 1", "SUNIONSTORE d s t", "HGETALL h", "CONFIG SET requirepass p", "SET a 1"]),
+            Write::Call(call("SADD s 2")),
+            exec(&["INCR n", "INCR n"]),
+            exec(&[]),
+        ];
+        let some = ["0 DEL a b", "1 SUNIONSTORE d s t", "1 HGETALL h", "1 EXEC ... (commands: 5)"];
+        let all = ["0 DEL a b", "1 SADD s 1", "1 SUNIONSTORE d s t", "1 HGETALL h", "1 SET a 1"];
+        assert_eq!(logged("10000", &batch), [&some[..], &["3 EXEC ... (commands: 2)"]].concat());
+        let rest = [
+            "1 EXEC ... (commands: 5)",
+            "2 SADD s 2",
+            "3 INCR n",
+            "3 INCR n",
+            "3 EXEC ... (commands: 2)",
+            "4 EXEC ... (commands: 0)",
+        ];
+        assert_eq!(logged("999", &batch), [&all[..], &rest].concat());
+        assert_eq!(logged("-1", &batch), [""; 0]);
+    }
 }

@@ -24,6 +24,12 @@ fn is_of_the_server(call: &Call) -> bool {
     matches!(call.command.run, Run::Session) && !matches!(call.command.name, "select" | "unwatch")
 }
 
+/// Returns the answer to `PING` of a RESP2 client with subscriptions, which distinguishes messages from answers by their
+/// form.
+pub fn pong(args: &Args) -> Reply {
+    Reply::bulks([&b"pong"[..], args.get(1).unwrap_or_default()])
+}
+
 impl Loop {
     /// Answers a transaction, and carries out its commands of the server.
     pub(super) fn answer_all(&mut self, client: &mut Client, calls: Vec<Call>, replies: Vec<Reply>) {
@@ -37,6 +43,8 @@ impl Loop {
         client.in_transaction = true;
         for (call, reply) in calls.into_iter().zip(replies) {
             match call.command.name {
+                // Among the answers is the confirmation of the client's first subscription.
+                "ping" if !reply.is_error() && client.hears_in_answers() => client.answer(&pong(&call.args)),
                 _ if !is_of_the_server(&call) => client.answer(&reply),
                 // If a mailbox is full, the client waits before its next publication, not before this one.
                 "publish" | "spublish" => hears |= self.publish(client, call.command, &call.args),
@@ -46,6 +54,9 @@ impl Loop {
         client.in_transaction = false;
         if skips && client.mute == Mute::All {
             client.mute = Mute::Off;
+        }
+        if core::mem::take(&mut client.skips_next) && client.mute == Mute::Off {
+            client.mute = Mute::Next(1);
         }
         // A message must not come before the confirmation of its subscription, which is among the answers.
         if hears && !subscribes {

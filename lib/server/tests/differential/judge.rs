@@ -9,12 +9,16 @@ use crate::ours::Ours;
 use crate::theirs::{Answer, Theirs, bytes};
 
 /// Commands whose answers are unordered.
-const UNORDERED: &[&str] =
-    &["keys", "smembers", "sinter", "sunion", "sdiff", "hkeys", "hvals", "command", "scan", "sscan", "hscan"];
+const UNORDERED: &[&str] = &["keys", "smembers", "sinter", "sunion", "sdiff", "hkeys", "hvals", "command"];
 /// Commands whose answers are unordered pairs.
 const PAIRS: &[&str] = &["hgetall", "config"];
 /// Commands with random answers. Only the form of their answers is compared.
 const CHANCE: &[&str] = &["randomkey", "spop", "srandmember", "hrandfield", "zrandmember"];
+
+/// Commands that return a part at a time. Cursors differ, and so does the part that one call returns.
+const PARTS: &[&str] = &["scan", "sscan", "hscan", "zscan"];
+/// The most calls of a walk.
+const CALLS: usize = 100_000;
 
 /// Commands that empty both databases.
 const BEGIN: [&str; 3] = ["discard", "flushall", "function flush"];
@@ -70,10 +74,6 @@ fn told(answer: &Answer) -> String {
 fn canonical(name: &str, answer: &Answer) -> Answer {
     let Answer::Array(all) = answer else { return answer.clone() };
     let mut all = all.clone();
-    if name.ends_with("scan") && all.len() == 2 {
-        let inner = if name == "hscan" || name == "zscan" { "hgetall" } else { "keys" };
-        return Answer::Array(vec![all[0].clone(), canonical(inner, &all[1])]);
-    }
     if UNORDERED.contains(&name) {
         all.sort_by(|one, other| one.partial_cmp(other).unwrap());
     } else if PAIRS.contains(&name) {
@@ -81,6 +81,50 @@ fn canonical(name: &str, answer: &Answer) -> Answer {
         pairs.sort_by(|one, other| one.partial_cmp(other).unwrap());
         all = pairs.concat();
     }
+    Answer::Array(all)
+}
+
+/// Returns the cursor and the elements of an answer to a scan. The pairs of `HSCAN` and `ZSCAN` are elements.
+fn part(name: &str, answer: &Answer) -> Option<(Vec<u8>, Vec<Answer>)> {
+    let Answer::Array(both) = answer else { return None };
+    let [Answer::Bulk(cursor), Answer::Array(all)] = &both[..] else { return None };
+    let elements = match name {
+        "hscan" | "zscan" => all.chunks(2).map(|pair| Answer::Array(pair.to_vec())).collect(),
+        _ => all.clone(),
+    };
+    Some((cursor.clone(), elements))
+}
+
+/// Makes the answer to a scan comparable: returns the elements that a whole walk with the command's options returns, from
+/// cursor 0 until a cursor is 0 again, in order and each once. Any other answer is returned as it is. `ask` asks the
+/// server of the answer.
+///
+/// # Panics
+/// If the answer has an element that the walk does not return. If `once`, also if the walk returns an element twice.
+pub fn whole(command: &[Vec<u8>], answer: Answer, once: bool, mut ask: impl FnMut(&[Vec<u8>]) -> Answer) -> Answer {
+    let name = String::from_utf8_lossy(&command[0]).to_ascii_lowercase();
+    let Some((_, some)) = Some(&name).filter(|name| PARTS.contains(&name.as_str())).and(part(&name, &answer)) else {
+        return answer;
+    };
+    let (mut request, mut all) = (command.to_vec(), Vec::new());
+    let place = if name == "scan" { 1 } else { 2 };
+    request[place] = b"0".to_vec();
+    for call in 0.. {
+        assert!(call < CALLS, "{} does not end", shown(command));
+        let answer = ask(&request);
+        let (cursor, more) = part(&name, &answer).unwrap_or_else(|| panic!("{}: {answer:?}", shown(&request)));
+        all.extend(more);
+        if cursor == b"0" {
+            break;
+        }
+        request[place] = cursor;
+    }
+    all.sort_by(|one, other| one.partial_cmp(other).unwrap());
+    let count = all.len();
+    all.dedup();
+    assert!(!once || all.len() == count, "{}: an element twice among {all:?}", shown(command));
+    let strange = some.iter().find(|element| all.binary_search_by(|one| one.partial_cmp(element).unwrap()).is_err());
+    assert!(strange.is_none(), "{}: {strange:?} is not among {all:?}", shown(command));
     Answer::Array(all)
 }
 
@@ -102,8 +146,6 @@ pub fn equal(command: &[Vec<u8>], ours: &Answer, theirs: &Answer) -> bool {
     match (ours, theirs) {
         // Each server has counts of its own.
         (Answer::Array(_), Answer::Array(_)) if name == "memory" && command[1].eq_ignore_ascii_case(b"stats") => true,
-        // Cursors differ, and so does the part of a value that one call returns.
-        (Answer::Array(ours), Answer::Array(theirs)) if is_part(&name, ours) || is_part(&name, theirs) => true,
         (Answer::Int(ours), Answer::Int(theirs)) if slack > 0 && *ours >= 0 && *theirs >= 0 => {
             ours.abs_diff(*theirs) <= slack
         }
@@ -121,11 +163,6 @@ pub fn equal(command: &[Vec<u8>], ours: &Answer, theirs: &Answer) -> bool {
         }
         _ => canonical(&name, ours) == canonical(&name, theirs),
     }
-}
-
-/// Returns whether the answer to a scan has a cursor for the rest.
-fn is_part(name: &str, answer: &[Answer]) -> bool {
-    name.ends_with("scan") && answer.first().is_some_and(|cursor| *cursor != Answer::Bulk(b"0".to_vec()))
 }
 
 /// Makes answers about streams comparable. They contain times of both sides' clocks, which may be a second apart.
@@ -174,8 +211,9 @@ impl Judge {
     pub fn ask(&mut self, command: Vec<Vec<u8>>, theirs: &mut Theirs) {
         self.asked += 1;
         let time = now();
-        let ours = self.ours.ask(&command, time);
+        let ours = self.ours.whole(&command, time);
         let answer = theirs.ask(&command);
+        let answer = whole(&command, answer, false, |command| theirs.ask(command));
         self.history.push(format!("{} -> {}", shown(&command), told(&answer)));
         if let Some(record) = &mut self.record {
             put_number(time, record);

@@ -14,6 +14,7 @@ mod judge;
 mod libraries;
 mod ours;
 mod packs;
+mod sessions;
 mod theirs;
 
 use std::env;
@@ -94,6 +95,7 @@ fn without_redis_server_each_test_is_loud() {
         "files::what_redis_saves_is_read",
         "files::redis_reads_what_is_written",
         "files::libraries_go_from_one_to_the_other_and_back",
+        "sessions::sessions_are_answered_as_redis_answers_them",
     ] {
         let mut child = process::Command::new(env::current_exe().unwrap());
         let done = child.args(["--exact", test]).env("PATH", "").output().unwrap();
@@ -109,7 +111,7 @@ fn replay(record: &[u8]) {
         let now = input.number().unwrap();
         let command: Vec<Vec<u8>> = input.many(|input| input.bytes().map(<[u8]>::to_vec)).unwrap();
         let expected = theirs::parse(&mut &*input.bytes().unwrap().to_vec()).unwrap();
-        let answer = ours.ask(&command, now);
+        let answer = ours.whole(&command, now);
         assert!(equal(&command, &answer, &expected), "{}\n{answer:?}\nnot {expected:?}", judge::shown(&command));
     }
 }

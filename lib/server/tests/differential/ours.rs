@@ -6,6 +6,7 @@ use archipelago_server::operation::Write;
 use archipelago_server::reply::{Protocol, Reply};
 use archipelago_server::session::{Moment, Session, Step};
 
+use crate::judge;
 use crate::theirs::{self, Answer};
 
 #[derive(Default)]
@@ -25,6 +26,13 @@ impl Ours {
     /// Returns the databases.
     pub fn db(&self) -> &Db {
         &self.db
+    }
+
+    /// Returns an answer that [`equal`](judge::equal) compares. It is the answer to the command itself, except after a scan.
+    pub fn whole(&mut self, command: &[Vec<u8>], now: u64) -> Answer {
+        let answer = self.ask(command, now);
+        // Nothing changes meanwhile, so each element is returned once. (Redis returns it at least once.)
+        judge::whole(command, answer, true, |command| self.ask(command, now))
     }
 
     pub fn ask(&mut self, command: &[Vec<u8>], now: u64) -> Answer {

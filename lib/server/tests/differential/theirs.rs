@@ -79,10 +79,19 @@ impl Theirs {
         let folder = env::temp_dir().join(format!("archipelago-differential-{}-{}", std::process::id(), next()));
         fs::create_dir_all(&folder).ok()?;
         let socket = folder.join("socket");
-        let settings =
-            ["--port", "0", "--save", "", "--appendonly", "no", "--enable-debug-command", "local", "--unixsocket"];
+        let settings = ["--port", "0", "--save", "", "--appendonly", "no", "--enable-debug-command", "local"];
+        // The limit of this server. In Redis it is 512 by default.
+        let limit = ["--hash-max-listpack-entries", "128"];
         let mut command = Command::new("redis-server");
-        command.args(settings).arg(&socket).arg("--dir").arg(&folder).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .args(settings)
+            .args(limit)
+            .arg("--unixsocket")
+            .arg(&socket)
+            .arg("--dir")
+            .arg(&folder)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         let server = command.spawn().ok()?;
         let stream =
             (0..200).find_map(|_| UnixStream::connect(&socket).inspect_err(|_| sleep(Duration::from_millis(20))).ok());
@@ -90,14 +99,15 @@ impl Theirs {
         Some(Self { server, folder, stream })
     }
 
+    /// Returns a new connection. Reads fail after 30 seconds.
+    pub fn connect(&self) -> UnixStream {
+        let stream = UnixStream::connect(self.folder.join("socket")).expect("redis-server listens");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("it is a duration");
+        stream
+    }
+
     pub fn ask(&mut self, command: &[Vec<u8>]) -> Answer {
-        let mut request = format!("*{}\r\n", command.len()).into_bytes();
-        for argument in command {
-            request.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
-            request.extend_from_slice(argument);
-            request.extend_from_slice(b"\r\n");
-        }
-        self.stream.get_mut().write_all(&request).expect("redis-server listens");
+        self.stream.get_mut().write_all(&request(command)).expect("redis-server listens");
         parse(&mut self.stream).expect("redis-server answers")
     }
 }
@@ -108,6 +118,17 @@ impl Drop for Theirs {
         let _ = self.server.wait();
         let _ = fs::remove_dir_all(&self.folder);
     }
+}
+
+/// Returns the bytes of a request.
+pub fn request(command: &[Vec<u8>]) -> Vec<u8> {
+    let mut request = format!("*{}\r\n", command.len()).into_bytes();
+    for argument in command {
+        request.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+        request.extend_from_slice(argument);
+        request.extend_from_slice(b"\r\n");
+    }
+    request
 }
 
 /// Appends the bytes of an answer.

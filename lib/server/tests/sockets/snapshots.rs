@@ -2,12 +2,13 @@
 
 use crate::client::{Client, request};
 use crate::durable::{call, values};
-use archipelago_journal::{Call, Disk, Fault, Simulated};
+use archipelago_journal::{Call, Disk, DiskFile, DiskLock, Fault, Simulated};
 use archipelago_server::config::{Appendonly, Settings};
 use archipelago_server::log::Store;
 use archipelago_server::operation::Write;
 use archipelago_server::reply::Reply;
 use archipelago_server::server::Server;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -417,4 +418,67 @@ fn a_disk_without_room_for_a_snapshot_leaves_the_one_before() {
     let mut client = Client::new(later.address());
     assert_eq!((client.ask("STRLEN a").as_str(), client.ask("GET b").as_str()), (":60000", "2"));
     assert_eq!(client.ask("SAVE"), "+OK");
+}
+
+/// A simulated disk whose renames panic while the flag is set.
+struct Panics(Simulated, AtomicBool);
+
+impl Disk for Panics {
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        self.0.create_directory(path)
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
+        self.0.list(directory)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        self.0.create(path)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        self.0.open(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        assert!(!self.1.load(SeqCst), "a planted panic");
+        self.0.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.0.remove(path)
+    }
+
+    fn sync_directory(&self, directory: &Path) -> io::Result<()> {
+        self.0.sync_directory(directory)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn DiskLock>> {
+        self.0.lock(path)
+    }
+}
+
+#[test]
+fn a_panic_of_a_snapshot_is_told_as_its_failure() {
+    for appendonly in [Appendonly::No, Appendonly::Always] {
+        let disk = Arc::new(Panics(Simulated::new(), AtomicBool::new(false)));
+        disk.create_directory(Path::new("/data")).unwrap();
+        let server = Server::start_on(&settings(appendonly), disk.clone()).unwrap();
+        let mut client = Client::new(server.address());
+        assert_eq!(client.ask("SET a 1"), "+OK");
+        disk.1.store(true, SeqCst);
+        assert!(client.ask("SAVE").starts_with("-ERR making a snapshot has panicked"));
+        let failed = "rdb_bgsave_in_progress:0\r\n";
+        assert!(client.ask("INFO persistence").contains(failed));
+        assert!(client.ask("INFO persistence").contains("rdb_last_bgsave_status:err"));
+        disk.1.store(false, SeqCst);
+        assert_eq!(client.ask("SAVE"), "+OK");
+        disk.1.store(true, SeqCst);
+        assert_eq!(client.ask("BGSAVE"), "+Background saving started");
+        until(&mut client, "rdb_last_bgsave_status:err");
+        until(&mut client, failed);
+        // The last snapshot panics as well.
+        assert_eq!(client.call(&["CONFIG", "SET", "save", "900 1"]).unwrap(), "+OK");
+        assert!(server.stop().unwrap_err().contains("has panicked"));
+    }
 }

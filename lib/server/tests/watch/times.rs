@@ -15,8 +15,14 @@ fn slow_commands_are_logged_with_their_words() {
     client.call(&["SET", "b", &long]).unwrap();
     let many: Vec<String> = ["DEL".to_owned()].into_iter().chain((0..40).map(|key| format!("k{key}"))).collect();
     client.call(&many.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
+    for line in ["MULTI", "SADD set 1", "CLIENT ID", "EXEC"] {
+        client.ask(line);
+    }
     client.ask("CONFIG SET slowlog-log-slower-than -1");
     let log = client.ask("SLOWLOG GET -1");
+    // The last entry comes first. Commands of the server in a transaction are not logged.
+    let [exec, sadd] = [" EXEC ... (commands: 2) 127.0.0.1:", " SADD set 1 127.0.0.1:"].map(|line| log.find(line));
+    assert!(exec.is_some() && exec < sadd && !log.contains(" CLIENT ID "), "{log}");
     assert!(log.contains(" SET a 1 127.0.0.1:") && log.contains(" GET a 127.0.0.1:"), "{log}");
     assert!(log.contains(&format!("SET b {}... (72 more bytes)", "w".repeat(128))), "{log}");
     assert!(log.contains(" k29 ... (10 more arguments) 127.0.0.1:"), "{log}");

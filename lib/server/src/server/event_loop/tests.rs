@@ -2,6 +2,7 @@ use super::*;
 use crate::config::{Appendonly, Config, Settings};
 use crate::log::{Store, may_come_about};
 use crate::operation::Call;
+use crate::server::CLOCK_READS;
 use crate::server::client::Listens;
 use crate::server::shared::Mailbox;
 use crate::server::tracking::Mode;
@@ -161,7 +162,7 @@ fn a_client_that_was_told_that_it_tracks_is_ended_if_it_does_not() {
         let client = own.client(owner).unwrap();
         client.tracking = Some(Mode::default());
         (client.waits, client.listens) = (1, vec![Listens { tracks: true, answered }]);
-        own.hear(owner, Verdict::Done(Reply::Error(Fault::new("MISCONF")).into()));
+        own.hear_all(vec![(owner, Verdict::Done(Reply::Error(Fault::new("MISCONF")).into()))]);
         let client = own.client(owner).unwrap();
         assert_eq!((client.dead, client.output.is_empty()), (answered, answered));
         assert!(client.waits == 0 && client.tracking.is_none() && !shared.tracking.is_on());
@@ -210,7 +211,7 @@ fn a_client_whose_wait_just_ended_is_not_idle() {
     own.shared.config.set("timeout", "5").unwrap();
     let client = own.client(owner).unwrap();
     (client.waits, client.last) = (1, now() - 10_000);
-    own.hear(owner, Verdict::Done(Outcome { reply: Reply::OK, effects: None }));
+    own.hear_all(vec![(owner, Verdict::Done(Outcome { reply: Reply::OK, effects: None }))]);
     own.end_idle();
     let client = own.client(owner).unwrap();
     assert!(!client.dead && client.waits == 0);
@@ -243,4 +244,14 @@ fn a_client_that_sends_or_receives_a_part_is_not_idle() {
     };
     assert!(!is_ended(b"*2\r\n$3\r\nGET\r\n", 0) && !is_ended(b"$5\r\nab", 0) && !is_ended(b"", 1));
     assert!(is_ended(b"", 0));
+}
+
+#[test]
+fn the_clock_is_read_once_for_the_results_of_a_batch() {
+    let (mut own, owner, _other) = with_a_client();
+    own.client(owner).unwrap().waits = 100;
+    let before = CLOCK_READS.get();
+    own.hear_all((0..100).map(|_| (owner, Verdict::Done(Reply::OK.into()))).collect());
+    assert_eq!(CLOCK_READS.get() - before, 1);
+    assert_eq!(own.client(owner).unwrap().waits, 0);
 }
