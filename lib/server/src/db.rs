@@ -620,10 +620,23 @@ impl Change<'_> {
     /// # Errors
     /// Returns an error if the key's value has another type.
     pub fn make<T: Container>(&mut self, key: &[u8]) -> Result<&mut T, Fault> {
-        if self.value(key).is_none() {
+        Ok(self.make_if(key, true)?.expect("it was made").0)
+    }
+
+    /// Returns the value of a key as a `T`, and whether it is new. If the key is missing, creates an empty `T` first, or
+    /// returns `None` if `makes` is false.
+    ///
+    /// # Errors
+    /// Returns an error if the key's value has another type.
+    pub fn make_if<T: Container>(&mut self, key: &[u8], makes: bool) -> Result<Option<(&mut T, bool)>, Fault> {
+        let is_new = self.value(key).is_none();
+        if is_new && !makes {
+            return Ok(None);
+        }
+        if is_new {
             self.set(key, T::default().into_value());
         }
-        Ok(self.get(key)?.expect("it was made"))
+        Ok(self.get(key)?.map(|value| (value, is_new)))
     }
 
     /// Records that a container was changed, and removes the key if the container is now empty.

@@ -6,6 +6,7 @@
 //! Memory is allocated for bytes that have arrived, never for bytes that a length announces.
 
 use crate::args::Args;
+use crate::db::value::canonical;
 
 /// The maximum length of a line in bytes: of an inline command, or of a length.
 const LONGEST_LINE: usize = 64 << 10;
@@ -55,7 +56,7 @@ impl Parser {
                 let Some((line, next)) = line(&input[at..], first == b'*')? else { return Ok((None, at)) };
                 at += next;
                 if first == b'*' {
-                    let count = number(&line[1..]).filter(|count| *count <= MOST_ARGUMENTS);
+                    let count = canonical(&line[1..]).filter(|count| *count <= MOST_ARGUMENTS);
                     let count = count.ok_or_else(|| Malformed::new("invalid multibulk length"))?;
                     if self.is_strange && count > OF_STRANGERS.0 {
                         return Err(Malformed::new("unauthenticated multibulk length"));
@@ -81,7 +82,7 @@ impl Parser {
                     if first != b'$' {
                         return Err(Malformed::new(format!("expected '$', got '{}'", char::from(first))));
                     }
-                    let length = number(&line[1..]).filter(|length| (0..=LONGEST_BULK).contains(length));
+                    let length = canonical(&line[1..]).filter(|length| (0..=LONGEST_BULK).contains(length));
                     let length = length.ok_or_else(|| Malformed::new("invalid bulk length"))?;
                     if self.is_strange && length > OF_STRANGERS.1 {
                         return Err(Malformed::new("unauthenticated bulk length"));
@@ -115,14 +116,6 @@ fn line(input: &[u8], of_length: bool) -> Result<Option<(&[u8], usize)>, Malform
         None if !of_length => Err(Malformed::new("too big inline request")),
         None if input[0] == b'*' => Err(Malformed::new("too big mbulk count string")),
         None => Err(Malformed::new("too big bulk count string")),
-    }
-}
-
-/// Parses an integer in its shortest form: without "+" and leading zeros, as Redis does.
-fn number(digits: &[u8]) -> Option<i64> {
-    match digits.strip_prefix(b"-").unwrap_or(digits) {
-        [b'1'..=b'9', ..] => core::str::from_utf8(digits).ok()?.parse().ok(),
-        _ => (digits == b"0").then_some(0),
     }
 }
 

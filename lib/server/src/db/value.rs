@@ -245,12 +245,34 @@ impl Value {
     }
 }
 
-/// Returns the integer whose shortest decimal form these bytes are. Returns `None` for all other bytes.
+/// Returns the integer whose shortest decimal form these bytes are: without "+" and leading zeros. Returns `None` for all
+/// other bytes.
 pub fn canonical(bytes: &[u8]) -> Option<i64> {
     let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
-    let leading = *digits.first()?;
-    if digits.len() > 19 || !digits.iter().all(u8::is_ascii_digit) || (leading == b'0' && bytes.len() > 1) {
+    if *digits.first()? == b'0' && bytes.len() > 1 {
         return None;
     }
-    core::str::from_utf8(bytes).ok()?.parse().ok()
+    // Each request has a number for each of its arguments, so this is faster than the standard library's way through `str`.
+    // The digits of a negative number are subtracted, because the smallest integer has no positive counterpart.
+    let is_negative = digits.len() < bytes.len();
+    digits.iter().try_fold(0_i64, |number, byte| {
+        let digit = i64::from(byte.checked_sub(b'0').filter(|digit| *digit <= 9)?);
+        let shifted = number.checked_mul(10)?;
+        if is_negative { shifted.checked_sub(digit) } else { shifted.checked_add(digit) }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_shortest_form_is_an_integer() {
+        for number in [0, 1, -1, 9, 10, -10, i64::MAX, i64::MAX - 1, i64::MIN, i64::MIN + 1] {
+            assert_eq!(canonical(number.to_string().as_bytes()), Some(number));
+        }
+        let others = ["", "-", "-0", "00", "01", "-01", "+1", " 1", "1 ", "1:", "1/", "--1", "1e3", "1\n", "٣"];
+        let too_large = ["9223372036854775808", "-9223372036854775809", "18446744073709551617", &"9".repeat(1000)];
+        assert!(others.into_iter().chain(too_large).all(|text| canonical(text.as_bytes()).is_none()));
+    }
 }

@@ -65,14 +65,10 @@ fn event(end: End, pushed: bool) -> &'static str {
 }
 
 fn push(change: &mut Change<'_>, args: &Args, end: End, make: bool) -> Answer {
-    let found = change.get::<List>(&args[1])?.is_some();
-    if !found && !make {
-        return Ok(Reply::Int(0));
-    }
-    let list = change.make::<List>(&args[1])?;
+    let Some((list, is_new)) = change.make_if::<List>(&args[1], make)? else { return Ok(Reply::Int(0)) };
     args.from(2).for_each(|element| list.push(end, element));
     let len = list.len();
-    if !found {
+    if is_new {
         change.ready(&args[1]);
     }
     change.changed(&args[1], b'l', event(end, true));

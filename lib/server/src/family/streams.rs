@@ -177,10 +177,7 @@ fn xadd(change: &mut Change<'_>, args: &Args) -> Answer {
         return Err(Fault::new("ERR The ID specified in XADD must be greater than 0-0"));
     }
     let (key, now) = (&args[1], change.now);
-    if change.get::<Stream>(key)?.is_none() && options.no_stream {
-        return Ok(Reply::Null);
-    }
-    let stream = change.make::<Stream>(key)?;
+    let Some((stream, _)) = change.make_if::<Stream>(key, !options.no_stream)? else { return Ok(Reply::Null) };
     if stream.last == Id::MAX {
         let text = "ERR The stream has exhausted the last possible ID, unable to add more items";
         return Err(Fault::new(text));

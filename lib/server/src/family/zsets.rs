@@ -84,12 +84,10 @@ pub fn zadd(change: &mut Change<'_>, args: &Args, zincrby: bool) -> Answer {
     }
     let scores = (at..args.len()).step_by(2).map(|at| parse::float(&args[at])).collect::<Result<Vec<f64>, Fault>>()?;
     let key = &args[1];
-    let found = change.get::<Zset>(key)?.is_some();
-    if !found && xx {
-        return Ok(if add { Reply::Null } else { Reply::Int(0) });
-    }
     let hashing = change.db.hashing;
-    let zset = change.make::<Zset>(key)?;
+    let Some((zset, _)) = change.make_if::<Zset>(key, !xx)? else {
+        return Ok(if add { Reply::Null } else { Reply::Int(0) });
+    };
     let (mut added, mut updated, mut sum) = (0, 0, None);
     let mut nan = false;
     for (index, score) in scores.into_iter().enumerate() {
