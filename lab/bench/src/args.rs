@@ -53,7 +53,7 @@ pub enum Command {
 /// The benchmarks.
 #[derive(Debug, Subcommand)]
 pub enum Bench {
-    /// YCSB: load, then the workloads A to F
+    /// YCSB: load, then the workloads A to F, or insertions into the full index
     Ycsb(Box<Ycsb>),
     /// Node replication beside locks, flat combining and a lock-free structure, on its paper's workloads
     Nr(Box<Nr>),
@@ -81,16 +81,18 @@ pub struct Ycsb {
     /// Indexes, comma-separated; also all, ours, peers
     #[arg(long, default_value = "all")]
     pub index: String,
-    /// Workloads, comma-separated: load, a, b, c, d, e, f, or all. They run in the order load, a, b, c, f, d, e
+    /// Workloads, comma-separated: load, a, b, c, d, e, f, grow (the threads together insert a fifth of --count further
+    /// keys), or all. They run in the order load, a, b, c, f, d, e, grow
     #[arg(long, default_value = "load,a,b,c,d,e,f")]
     pub workload: String,
     /// int, clustered, sequential, email, a file with one key per line, or - for standard input
     #[arg(long, default_value = "int", value_name = "KIND|FILE|-")]
     pub keys: PathBuf,
-    /// Keys to load (10M, 5k, 1e9, 1_000). By default 10M; of a file, all keys except those that D and E insert
+    /// Keys to load (10M, 5k, 1e9, 1_000). By default 10M; of a file, all keys except those that D, E and grow
+    /// insert
     #[arg(long, value_parser = count)]
     pub count: Option<usize>,
-    /// Operations per workload and run, all threads together (E: an eighth of them)
+    /// Operations per workload and run, all threads together (E: an eighth of them; grow: one for each key)
     #[arg(long, value_parser = count, default_value = "2M")]
     pub ops: usize,
     /// Which keys are popular: zipf:S, uniform, latest (D always reads the latest)

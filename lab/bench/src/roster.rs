@@ -6,7 +6,7 @@
 //! this crate. A program therefore chooses its [`Roster`] by a type parameter of [`run`](crate::run).
 
 use archipelago_index::art::WriteSync;
-use archipelago_index::hydra::SearchLayerKind;
+use archipelago_index::hydra::{Maintainers, SearchLayerKind};
 use archipelago_index::{Art, BLinkTree, EunoBTree, EunoSkipList, HydraList};
 use archipelago_platform::topology::Topology;
 use archipelago_workloads::catalog::Known;
@@ -52,12 +52,14 @@ pub trait Roster: Dispatch<u64> + Dispatch<Vec<u8>> + 'static {
 /// The roster without peers.
 pub struct Own;
 
-static OURS: [Info; 8] = [
+static OURS: [Info; 9] = [
     Info::ours(On::Both, "hydralist"),
     // One search layer instead of one per node.
     Info::ours(On::Simulated, "hydralist-one-layer"),
     // The thesis's search layer: a radix tree that is changed in place.
-    Info::ours(On::Simulated, "hydralist-radix-layer"),
+    Info::ours(On::Both, "hydralist-radix-layer"),
+    // Clients do the rounds of maintenance, instead of a thread of the map.
+    Info::ours(On::Native, "hydralist-clients"),
     Info::ours(On::Both, "art"),
     Info::ours(On::Simulated, "art-olc"),
     Info { longest_key: BLinkTree::<u64, u64>::LONGEST_KEY, ..Info::ours(On::Native, "blink") },
@@ -106,6 +108,7 @@ fn dispatch_any<K: TreeKey>(info: &'static Info, visit: &mut impl Visit<K>) {
         "hydralist" => visit.visit::<Hydra<K>>(info),
         "hydralist-one-layer" => visit.made(info, || Hydra::builder().topology(Topology::synthetic(1, 1)).build()),
         "hydralist-radix-layer" => visit.made(info, || Hydra::builder().search_layer(SearchLayerKind::Art).build()),
+        "hydralist-clients" => visit.made(info, || Hydra::builder().maintainers(Maintainers::Clients).build()),
         "art" => visit.visit::<Art<K, u64>>(info),
         "art-olc" => visit.made(info, || Art::<K, u64>::with_write_sync(WriteSync::OptimisticLockCoupling)),
         "blink" => visit.visit::<BLinkTree<K, u64>>(info),

@@ -1,4 +1,4 @@
-//! YCSB's workloads. Their operations are a stream that is made before anything is timed ([`stream`]), or are drawn one
+//! YCSB's workloads, and one more, *grow*: insertions into an index that is full already. Their operations are a stream that is made before anything is timed ([`stream`]), or are drawn one
 //! by one ([`Draws`]).
 //!
 //! | workload | operations | keys |
@@ -10,6 +10,10 @@
 //! | D | 95 % read, 5 % insert | the latest inserted ones; inserts are of new keys |
 //! | E | 95 % scan of 1 to 100 entries, 5 % insert | scans start by the distribution; inserts are of new keys |
 //! | F | 50 % read, 50 % read-modify-write | by the distribution |
+//! | grow | inserts | a fifth as many new keys as were loaded, each once |
+//!
+//! *Load* begins with an empty index, whose inner levels are small and in the caches. *Grow* begins with a full index at
+//! rest: all maintenance that its load has left is done. Maintenance that the insertions of *grow* cause runs beside them.
 //!
 //! Every key that is read is in the index. Each thread has a stream of its own, and inserts keys of its own. In D, the
 //! latest keys of a thread are first the keys that it inserted itself, then the keys that were loaded last. A thread
@@ -28,7 +32,7 @@ use rand_distr::{Distribution as _, Zipf};
 use crate::choose::choose;
 use crate::failure::Failure;
 
-/// One of YCSB's workloads.
+/// One of YCSB's workloads, or [`Grow`](Self::Grow).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Workload {
     /// Inserts all keys.
@@ -45,13 +49,15 @@ pub enum Workload {
     D,
     /// Scans.
     E,
+    /// Inserts many keys into the full index.
+    Grow,
 }
 
 impl Workload {
     /// All workloads, in the order in which they run on one index. After the load, the workloads that insert run last.
     /// So the others find the same index, whichever workloads were chosen.
-    pub const ALL: [Workload; 7] =
-        [Workload::Load, Workload::A, Workload::B, Workload::C, Workload::F, Workload::D, Workload::E];
+    pub const ALL: [Workload; 8] =
+        [Workload::Load, Workload::A, Workload::B, Workload::C, Workload::F, Workload::D, Workload::E, Workload::Grow];
 
     /// Returns the name in reports and on the command line.
     pub fn name(self) -> &'static str {
@@ -63,12 +69,13 @@ impl Workload {
             Workload::D => "d",
             Workload::E => "e",
             Workload::F => "f",
+            Workload::Grow => "grow",
         }
     }
 
     /// Returns whether the workload inserts keys that were held back.
     pub fn inserts(self) -> bool {
-        matches!(self, Workload::D | Workload::E)
+        matches!(self, Workload::D | Workload::E | Workload::Grow)
     }
 
     /// Returns how many of `ops` operations to run. A scan costs as much as several look-ups, so E runs an eighth.
@@ -95,6 +102,7 @@ impl Workload {
             Workload::B if percent < 5 => OpKind::Update,
             Workload::F if percent < 50 => OpKind::Modify,
             Workload::D | Workload::E if percent < 5 => OpKind::Insert,
+            Workload::Grow => OpKind::Insert,
             Workload::E => OpKind::Scan,
             _ => OpKind::Read,
         }

@@ -50,7 +50,7 @@ pub fn run<R: Roster>(args: &Ycsb, release_memory: fn()) -> Result<ExitCode, Fai
     } else {
         let count = args.count.unwrap_or(DEFAULT_COUNT);
         check_memory(count, 8, &plan, &experiment)?;
-        let keys = keys::words(&kind, count, plan.fresh_wanted(), args.common.seed);
+        let keys = keys::words(&kind, count, plan.fresh_wanted(count), args.common.seed);
         measure::<R, _>(command, experiment, plan, &kind, &keys)
     }
 }
@@ -77,11 +77,15 @@ fn byte_keys(
 ) -> Result<KeySet<Vec<u8>>, Failure> {
     let seed = args.common.seed;
     let keys = match kind {
-        KeyKind::File(path) => keys::from_file(path, args.count, plan.fresh_wanted(), seed)?,
+        KeyKind::File(path) => {
+            // Without a count, a fifth of the file is enough for the workload that needs most.
+            let fresh = plan.fresh_wanted(args.count.unwrap_or(usize::MAX));
+            keys::from_file(path, args.count, fresh, seed)?
+        }
         _ => {
             let count = args.count.unwrap_or(DEFAULT_COUNT);
             check_memory(count, 56, plan, experiment)?;
-            return Ok(keys::emails(count, plan.fresh_wanted(), seed));
+            return Ok(keys::emails(count, plan.fresh_wanted(count), seed));
         }
     };
     remarks(&keys, args.count).for_each(|remark| tell(format!("{}: {remark}", kind.name())));
@@ -96,7 +100,7 @@ fn remarks(keys: &KeySet<Vec<u8>>, count: Option<usize>) -> impl Iterator<Item =
     let returns = keys.loaded.iter().chain(&keys.fresh).filter(|key| key.ends_with(b"\r")).count();
     let repeated = format!("{} lines repeat an earlier one and are used once.", keys.duplicates);
     let held_back = format!(
-        "{loaded} of {} keys are loaded; the others are held back for the workloads that insert, d and e.",
+        "{loaded} of {} keys are loaded; the others are held back for the workloads that insert, d, e and grow.",
         loaded + fresh
     );
     let ended = format!("{returns} lines end with a carriage return (\\r), which is taken for a part of the key.");
@@ -107,8 +111,10 @@ fn remarks(keys: &KeySet<Vec<u8>>, count: Option<usize>) -> impl Iterator<Item =
 /// Checks that the keys, the streams and the largest index fit into memory.
 fn check_memory(count: usize, key_bytes: usize, plan: &Plan, experiment: &Experiment<'_>) -> Result<(), Failure> {
     // The peers that need the most memory take about 130 bytes and a copy of the key.
-    let keys = (count as u64).saturating_mul(2 * key_bytes as u64 + 130);
-    let ops = |workload: &Workload| (workload.share(plan.ops) as u64).saturating_mul(experiment.threads.len() as u64);
+    let all = count.saturating_add(plan.fresh_wanted(count)) as u64;
+    let keys = all.saturating_mul(2 * key_bytes as u64 + 130);
+    let ops =
+        |workload: &Workload| (plan.most_ops(*workload, count) as u64).saturating_mul(experiment.threads.len() as u64);
     let ops = plan.workloads.iter().map(ops).fold(0, u64::saturating_add);
     let needed = keys.saturating_add(ops.saturating_mul(key_bytes as u64 + 2));
     resources::check_memory(needed, &format!("{count} keys"), "a smaller --count (or --ops)")

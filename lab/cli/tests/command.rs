@@ -114,7 +114,7 @@ fn names_that_are_not_known_are_told_with_those_that_are() {
     let said = ycsb(&["--index", "hydralist,nothing"]);
     assert!(said.contains("'nothing'") && said.contains("hydralist, art"), "{said}");
     let said = ycsb(&["--workload", "a,z"]);
-    assert!(said.contains("'z'") && said.contains("load, a, b, c, d, e, f"), "{said}");
+    assert!(said.contains("'z'") && said.contains("load, a, b, c, d, e, f, grow"), "{said}");
     let said = ycsb(&["--distribution", "zipf:0"]);
     assert!(said.contains("zipf:S (S > 0"), "{said}");
     let said = sentence(run(&["bench", "locks", "--lock", "std,ttas", "--baseline", "nosuch"], b""));
@@ -219,13 +219,14 @@ fn keys_come_from_standard_input_and_from_files() {
 #[test]
 fn every_workload_finds_its_keys_in_every_format() {
     for keys in ["int", "clustered", "sequential", "email"] {
-        let lines = printed(quick(&["--keys", keys, "--count", "2k", "--format", "json"], b""));
-        let workloads: Vec<bool> = ["load", "a", "b", "c", "f", "d", "e"]
+        let args = ["--keys", keys, "--count", "2k", "--workload", "all", "--format", "json"];
+        let lines = printed(quick(&args, b""));
+        let workloads: Vec<bool> = ["load", "a", "b", "c", "f", "d", "e", "grow"]
             .into_iter()
             .zip(lines.lines())
             .map(|(name, line)| line.contains(&format!(r#""workload":"{name}""#)) && line.contains(r#""misses":0"#))
             .collect();
-        assert_eq!(workloads, [true; 7], "{lines}");
+        assert_eq!(workloads, [true; 8], "{lines}");
     }
     let report = Temporary::new("report.html", b"");
     let csv = ["--count", "2k", "--workload", "c", "--format", "csv", "--latency", "--report", report.path()];

@@ -107,7 +107,7 @@ pub struct SimYcsb {
     /// integer keys only), or all
     #[arg(long, default_value = "hydralist,hydralist-one-layer,art,btree-olc")]
     pub index: String,
-    /// Workloads, comma-separated: load, a, b, c, d, e, f, or all
+    /// Workloads, comma-separated: load, a, b, c, d, e, f, grow (as load, but keys that were held back), or all
     #[arg(long, default_value = "c")]
     pub workload: String,
     /// int, clustered, sequential (consecutive keys in order), or email: byte strings

@@ -86,6 +86,7 @@ fn title(workload: &str) -> &str {
         "d" => "D: 95% read the latest, 5% insert",
         "e" => "E: 95% scan 1-100, 5% insert",
         "f" => "F: 50% read, 50% read-modify-write",
+        "grow" => "grow: insert a fifth more keys",
         "pqueue" => "priority queue",
         "sorted-set" => "sorted set",
         other => other,

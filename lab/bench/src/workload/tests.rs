@@ -26,13 +26,14 @@ fn percent(made: &Stream<u32>, kind: OpKind) -> f64 {
 
 #[test]
 fn mixes_are_those_of_ycsb() {
-    let mixes: [(Workload, &[(OpKind, f64)]); 6] = [
+    let mixes: [(Workload, &[(OpKind, f64)]); 7] = [
         (Workload::A, &[(OpKind::Read, 50.0), (OpKind::Update, 50.0)]),
         (Workload::B, &[(OpKind::Read, 95.0), (OpKind::Update, 5.0)]),
         (Workload::C, &[(OpKind::Read, 100.0)]),
         (Workload::D, &[(OpKind::Read, 95.0), (OpKind::Insert, 5.0)]),
         (Workload::E, &[(OpKind::Scan, 95.0), (OpKind::Insert, 5.0)]),
         (Workload::F, &[(OpKind::Read, 50.0), (OpKind::Modify, 50.0)]),
+        (Workload::Grow, &[(OpKind::Insert, 100.0)]),
     ];
     for (workload, mix) in mixes {
         let made = make(workload, Distribution::Uniform, &fresh(OPS), 3);
@@ -59,7 +60,7 @@ fn scans_visit_1_to_100_entries_and_others_none() {
 
 #[test]
 fn every_key_read_is_there_and_every_key_inserted_is_new() {
-    for workload in [Workload::D, Workload::E] {
+    for workload in [Workload::D, Workload::E, Workload::Grow] {
         for distribution in [Distribution::Uniform, Distribution::Zipf(0.99), Distribution::Latest] {
             let fresh = fresh(OPS);
             let made = make(workload, distribution, &fresh, 3);
@@ -156,9 +157,10 @@ fn workloads_run_in_their_order_whatever_was_asked_for() {
     assert_eq!(parse("all"), Workload::ALL);
     assert_eq!(parse("all,c"), Workload::ALL);
     assert_eq!(parse("f,d"), [Workload::F, Workload::D]);
+    assert_eq!(parse("grow,load,e"), [Workload::Load, Workload::E, Workload::Grow]);
     for wrong in ["", "g", "a,,b", "a b"] {
         let sentence = Workload::parse_list(wrong).unwrap_err().to_string();
-        assert!(sentence.contains("load, a, b, c, d, e, f"), "{sentence}");
+        assert!(sentence.contains("load, a, b, c, d, e, f, grow"), "{sentence}");
     }
 }
 
