@@ -60,16 +60,32 @@ impl<F: HydraForm> Core<F> {
         (anchors * self.config.tuning.stale_percent / 100).max(self.config.tuning.stale_min)
     }
 
-    /// Runs a round in a client thread, unless another thread does.
+    /// Runs a round in a client thread, unless another thread does or none is due any more.
     fn round_in_passing(&self, local: &Local<'_, F>) {
         let Ok(mut combiner) = self.maintenance.combiner.try_lock() else { return };
-        self.combine(&mut combiner);
+        if !self.combine_if_due(&mut combiner) {
+            return;
+        }
         drop(combiner);
         for node in 0..self.layers.len() {
             self.update(local, node);
         }
         self.reclaim(local);
         self.compact_if_sparse(local.node, false);
+    }
+
+    /// Combines, unless too few changes are pending. Returns whether a round was due.
+    ///
+    /// A thread that is told of a round asks again when it has the combiner. Changes that are noted after a thread was
+    /// told, and before it drains the op logs, tell a thread of one more round. That round would rebuild the search
+    /// layers for the few changes since: without this question each round was made twice while a map grew.
+    fn combine_if_due(&self, combiner: &mut Combiner<F>) -> bool {
+        let state = &self.maintenance;
+        let is_due = state.pending.load(Relaxed) >= state.due_at.load(Relaxed) as isize;
+        if is_due {
+            self.combine(combiner);
+        }
+        is_due
     }
 
     /// Drains the op logs into a new round, unless there is nothing to do.

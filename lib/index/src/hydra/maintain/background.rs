@@ -127,8 +127,7 @@ impl<F: HydraForm> Core<F> {
         {
             let guard = self.domain.pin();
             let local = self.local_at(&guard, node);
-            if node == 0 {
-                self.combine(&mut self.lock_combiner());
+            if node == 0 && self.combine_if_due(&mut self.lock_combiner()) {
                 (1..self.layers.len()).for_each(|other| wake.rouse(other, ROUND));
             }
             self.update(&local, node);

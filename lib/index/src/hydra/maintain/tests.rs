@@ -416,3 +416,31 @@ fn the_page_before_is_found_in_a_few_steps() {
         assert!(most.max(steps) <= 1, "{most} steps, and {steps} to the end");
     }
 }
+
+/// A thread that is told of a round for changes that the round before has drained makes no round: it would rebuild the
+/// search layer for the few changes since.
+#[test]
+fn a_thread_that_comes_too_late_makes_no_round() {
+    let map: HydraList<u64, u64> = HydraList::builder().maintainers(Maintainers::Clients).build();
+    let session = map.pin();
+    session.extend((0..8 * FULL).map(|key| (key, key)));
+    map.sync();
+    let rounds = map.maintenance_stats().rounds;
+    let core = session.core;
+    core.round_in_passing(&core.local_at(&core.domain.pin(), 0));
+    assert!(!core.combine_if_due(&mut core.lock_combiner()));
+    assert_eq!(map.maintenance_stats().rounds, rounds, "nothing is pending");
+    // One change more than are due.
+    let due = core.maintenance.due_at.load(Relaxed) as isize;
+    map.pause_maintenance(true);
+    for key in 8 * FULL.. {
+        if core.maintenance.pending.load(Relaxed) > due {
+            break;
+        }
+        session.insert(key, key);
+    }
+    map.pause_maintenance(false);
+    assert!(core.combine_if_due(&mut core.lock_combiner()));
+    assert!(!core.combine_if_due(&mut core.lock_combiner()));
+    assert_eq!(map.maintenance_stats().rounds, rounds + 1);
+}
