@@ -112,9 +112,10 @@ pub struct Nr {
     /// Workloads, comma-separated: pqueue, dictionary, sorted-set, or all
     #[arg(long, default_value = "all")]
     pub workload: String,
-    /// Methods, comma-separated: sl (one lock), rwl (one readers-writer lock), fc and fc+ (flat combining; fc+ has a
-    /// lock for readers), nr (node replication), nr+ (first reads whether there is something to change), lf (lock-free,
-    /// frees nothing), lf-freeing, lf-crossbeam (crossbeam's skip list), or all
+    /// Methods, comma-separated: sl (one lock), rwl (one readers-writer lock), rwl-queued (this library's), fc and fc+
+    /// (flat combining as published; fc+ has a lock for readers), combined-flat and combined (this library's), nr (node
+    /// replication), nr+ (first reads whether there is something to change), lf (lock-free, frees nothing), lf-freeing,
+    /// lf-crossbeam (crossbeam's skip list), or all
     #[arg(long, default_value = "sl,rwl,fc,fc+,nr")]
     pub method: String,
     /// Replicas of node replication [default: one per NUMA node]

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use archipelago_platform::time::Duration;
 use archipelago_replicate::{Combined, Replicated};
 use archipelago_server::db::Db;
-use archipelago_sync::lock::{RawDistributedRwLock, RawShfl, RawTas, RawTtas};
+use archipelago_sync::lock::{RawDistributedRwLock, RawShfl, RawTas, RawTtas, RawUnqueuedRwLock};
 use serde_json::json;
 
 use crate::args::{Nr, NrWork, SimNr};
@@ -31,6 +31,7 @@ use crate::harness::{Command, Entry, Experiment, Format, Turn};
 use crate::method::{LockFree, Method};
 use crate::report::row::{Cell, Facts};
 use crate::resources::{self, Held};
+use crate::rivals::flat_combining::FlatCombining;
 use crate::roster::{Own, Roster};
 use crate::workload::Distribution;
 use clients::{Clients, Load, Make};
@@ -60,16 +61,21 @@ fn known<T: Measured, M: Method + 'static>(on: On, name: &'static str, make: Mak
 }
 
 /// Returns the methods for any structure. The virtual machine cannot run `parking_lot`'s locks. There, `sl` is a spin
-/// lock that reads the lock's word before it tries to write it, and `rwl` is this project's variant of the paper's
-/// readers-writer lock (§3.8).
+/// lock that reads the lock's word before it tries to write it, and `rwl` is the paper's readers-writer lock (§3.8).
+/// `fc` and `fc+` are flat combining as published. This project's variants of these three are `rwl-queued`,
+/// `combined-flat` and `combined`.
 fn locks_and_replicas<T: Measured>() -> Vec<Known> {
     vec![
         known(On::Native, "sl", |_, filled| SingleLock::<parking_lot::RawMutex, T>::over(filled())),
         known(On::Simulated, "sl", |_, filled| SingleLock::<RawTtas, T>::over(filled())),
         known(On::Native, "rwl", |_, filled| ReadersWriterLock::<parking_lot::RawRwLock, T>::over(filled())),
-        known(On::Simulated, "rwl", |_, filled| ReadersWriterLock::<RawDistributedRwLock, T>::over(filled())),
-        known(On::Both, "fc", |_, filled| Combined::<T>::flat(filled())),
-        known(On::Both, "fc+", |_, filled| Combined::<T>::new(filled())),
+        known(On::Simulated, "rwl", |_, filled| ReadersWriterLock::<RawUnqueuedRwLock, T>::over(filled())),
+        known(On::Both, "rwl-queued", |_, filled| ReadersWriterLock::<RawDistributedRwLock, T>::over(filled())),
+        known(On::Both, "fc", |_, filled| FlatCombining::<T, false, 1>::over(filled())),
+        known(On::Both, "fc+", |_, filled| FlatCombining::<T, true, 1>::over(filled())),
+        known(On::Simulated, "fc-two-walks", |_, filled| FlatCombining::<T, false, 2>::over(filled())),
+        known(On::Both, "combined-flat", |_, filled| Combined::<T>::flat(filled())),
+        known(On::Both, "combined", |_, filled| Combined::<T>::new(filled())),
         known(On::Both, "nr", replicated::<T>),
         known(On::Native, "nr+", |load, filled| ReadFirst::<T>(replicated(load, filled))),
         known(On::Simulated, "tas", |_, filled| SingleLock::<RawTas, T>::over(filled())),
@@ -269,13 +275,13 @@ mod tests {
     #[test]
     fn a_small_sweep() {
         let line = String::from(
-            "--method sl,rwl,fc,fc+,nr,nr+,lf,lf-freeing --workload all --count 500 --millis 20 --threads 2 --runs 1 --update-percent 10,100 \
+            "--method sl,rwl,fc,fc+,nr,nr+,rwl-queued,combined-flat,combined,lf,lf-freeing --workload all --count 500 --millis 20 --threads 2 --runs 1 --update-percent 10,100 \
              --distribution uniform,zipf:1.5 --external-work 4 --replicas 2",
         );
         let args = args(&line);
         let experiment = experiment::<Own>(&args, || {}).unwrap();
         let rows = experiment.rows(&experiment.measure(&Progress::hidden()));
-        assert_eq!(rows.len(), 4 * (8 + 8 + 6 + 6));
+        assert_eq!(rows.len(), 4 * (11 + 11 + 9 + 9));
         assert!(rows.iter().all(|row| row.speeds()[0] > 0.0 && row.text("baseline") == "sl"));
         assert_eq!((rows[0].text("structure"), rows[0].real("ratio")), ("sl", Some(1.0)));
         let (updates, work) = (rows[4].whole("update_percent"), rows[4].whole("external_work"));

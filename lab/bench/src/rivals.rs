@@ -4,11 +4,12 @@
 //!
 //! Each rival follows its paper, except for the differences that its module names, and except that it has this
 //! library's locks and memory reclamation. So a comparison shows the difference of the structures, not of the locks and
-//! the reclamation. (The lock-free lists and Citrus are in `archipelago_sets`.)
+//! the reclamation. (The lock-free lists and Citrus are in `archipelago_sets`. Flat combining is a method, not a structure.)
 
 pub mod btree;
 mod bytes;
 mod elided;
+pub mod flat_combining;
 pub mod fraser;
 mod heights;
 pub mod htm_btree;

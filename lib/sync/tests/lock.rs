@@ -9,7 +9,7 @@ mod rwlock;
 use archipelago_platform::thread;
 use archipelago_sync::lock::{
     RawBravo, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl, RawTas,
-    RawTicket, RawTtas,
+    RawTicket, RawTtas, RawUnqueuedRwLock,
 };
 
 /// Returns `native`, or under Miri the smaller number `miri`.
@@ -118,6 +118,7 @@ mutexes! {
 
 rwlocks! {
     distributed: RawDistributedRwLock,
+    unqueued: RawUnqueuedRwLock,
     crw_np: RawCrwNp,
     crw_rp: RawCrwRp,
     crw_wp: RawCrwWp,
@@ -128,11 +129,13 @@ rwlocks! {
 #[test]
 fn distributed_prefers_writers() {
     rwlock::prefers_writers::<RawDistributedRwLock>();
+    rwlock::prefers_writers::<RawUnqueuedRwLock>();
 }
 
 #[test]
 fn distributed_upgrades() {
     rwlock::upgrades::<RawDistributedRwLock>();
+    rwlock::upgrades::<RawUnqueuedRwLock>();
 }
 
 #[test]
@@ -158,6 +161,7 @@ fn crw_rp_prefers_readers() {
 #[test]
 fn distributed_downgrades() {
     rwlock::downgrades::<RawDistributedRwLock>();
+    rwlock::downgrades::<RawUnqueuedRwLock>();
 }
 
 /// In most of the runs there are more threads than reader slots, so threads share slots.
@@ -165,6 +169,7 @@ fn distributed_downgrades() {
 fn distributed_shares_slots() {
     for slots in 1..4 {
         rwlock::excludes_with(|| RawDistributedRwLock::with_slots(slots));
+        rwlock::excludes_with(|| RawUnqueuedRwLock::with_slots(slots));
     }
 }
 
@@ -175,6 +180,7 @@ fn sizes_are_as_documented() {
     assert_eq!((size_of::<RawMcs>(), size_of::<RawCna>(), size_of::<RawShfl>()), (16, 40, 16));
     assert_eq!((size_of::<RawCohort>(), size_of::<RawHmcs>()), (32, 40));
     assert_eq!((size_of::<RawDistributedRwLock>(), size_of::<RawCrwNp>()), (256, 56));
+    assert_eq!(size_of::<RawUnqueuedRwLock>(), 256);
     assert_eq!(size_of::<RawBravo<RawCrwNp>>(), 32 + size_of::<RawCrwNp>());
 }
 

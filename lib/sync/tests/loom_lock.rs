@@ -15,7 +15,7 @@ use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
 use archipelago_sync::lock::{
     Mutex, RawBravo, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl,
-    RawTas, RawTicket, RawTtas, RwLock, RwLockUpgradableReadGuard, RwLockWriteGuard, be_on_node,
+    RawTas, RawTicket, RawTtas, RawUnqueuedRwLock, RwLock, RwLockUpgradableReadGuard, RwLockWriteGuard, be_on_node,
 };
 use lock_api::{RawMutex, RawRwLock, RawRwLockDowngrade, RawRwLockUpgrade};
 use loom::cell::UnsafeCell;
@@ -302,4 +302,12 @@ fn distributed() {
     rwlock_tries::<RawDistributedRwLock>();
     downgrades::<RawDistributedRwLock>();
     upgrades::<RawDistributedRwLock>();
+}
+
+#[test]
+fn unqueued() {
+    rwlock::<RawUnqueuedRwLock>();
+    rwlock_tries::<RawUnqueuedRwLock>();
+    downgrades::<RawUnqueuedRwLock>();
+    upgrades::<RawUnqueuedRwLock>();
 }

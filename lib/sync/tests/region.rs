@@ -10,7 +10,7 @@ use archipelago_platform::atomic::{AtomicU64, Ordering};
 #[cfg(debug_assertions)]
 use archipelago_sync::lock::{
     Mutex, RawBravo, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl,
-    RawTas, RawTicket, RawTtas, RwLock,
+    RawTas, RawTicket, RawTtas, RawUnqueuedRwLock, RwLock,
 };
 use archipelago_sync::rcu::Domain;
 use archipelago_sync::region::{Again, Change, Changing, Link, Region, Retired, Stale, Traverse, Var, Versioned, Walk};
@@ -488,6 +488,7 @@ fn a_body_that_waits_for_a_reader_writer_lock_leaves_it_as_it_is() {
     check::<RawCrwRp>();
     check::<RawCrwWp>();
     check::<RawDistributedRwLock>();
+    check::<RawUnqueuedRwLock>();
     check::<RawBravo<RawCrwNp>>();
     check::<RawBravo<RawDistributedRwLock>>();
 }

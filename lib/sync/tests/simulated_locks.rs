@@ -7,7 +7,7 @@ use archipelago_platform::hint;
 use archipelago_sim::{Client, Config, Fault, Machine, Outcome, Placement, Point, Schedule, SimAlloc, run_with, world};
 use archipelago_sync::lock::{
     RawBravo, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl, RawTas,
-    RawTicket, RawTtas,
+    RawTicket, RawTtas, RawUnqueuedRwLock,
 };
 use archipelago_sync::region::{Change, Changing, Region, Stale, Var, Versioned};
 use archipelago_sync::version_lock::VersionLock;
@@ -141,6 +141,7 @@ suite! { mutex:
 
 suite! { rwlock:
     distributed RawDistributedRwLock,
+    unqueued RawUnqueuedRwLock,
     crw_np RawCrwNp,
     crw_rp RawCrwRp,
     crw_wp RawCrwWp,

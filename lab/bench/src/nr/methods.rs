@@ -8,6 +8,7 @@ use lock_api::{RawMutex, RawRwLock};
 
 use super::structures::Measured;
 use crate::method::{Method, Op, Session};
+use crate::rivals::flat_combining::{Access, FlatCombining};
 
 /// `SL`, `tas` and `shfl`: one big lock.
 pub struct SingleLock<R, T>(lock_api::Mutex<R, T>);
@@ -54,7 +55,23 @@ macro_rules! one_lock {
 one_lock!(SingleLock, RawMutex, Mutex, lock, lock);
 one_lock!(ReadersWriterLock, RawRwLock, RwLock, read, write);
 
-/// The methods `FC` and `FC+` (flat combining).
+/// The methods `FC` and `FC+`: flat combining as published.
+impl<T: Measured, const PLUS: bool, const PASSES: usize> Method for FlatCombining<T, PLUS, PASSES> {
+    type Session<'m> = Access<'m, T, PLUS, PASSES>;
+
+    fn session(&self) -> Access<'_, T, PLUS, PASSES> {
+        self.access()
+    }
+}
+
+impl<T: Measured, const PLUS: bool, const PASSES: usize> Session for Access<'_, T, PLUS, PASSES> {
+    #[inline]
+    fn execute(&mut self, op: Op) {
+        black_box(self.execute(T::operation(op)));
+    }
+}
+
+/// The methods `combined-flat` and `combined`: this project's flat combining.
 impl<T: Measured> Method for Combined<T> {
     type Session<'m> = CombinedHandle<T>;
 

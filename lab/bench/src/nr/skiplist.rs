@@ -222,6 +222,29 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
         Some(key)
     }
 
+    /// Removes the `count` smallest keys, or all keys if there are fewer, and passes each to `removed`, ascending. Each
+    /// level of the head changes once.
+    pub fn pop_firsts(&mut self, count: usize, mut removed: impl FnMut(K)) {
+        const { assert!(!RANKS) };
+        let (mut node, mut height, mut last) = (self.head[0].to, 0, None);
+        for _ in 0..count.min(self.size.len) {
+            let Node { key, height: its, .. } = *self.node(node);
+            push(&mut self.free[its as usize], node);
+            (height, last) = (height.max(its as usize), Some(key));
+            removed(key);
+            node = self.link(node, 0).to;
+            self.size.len -= 1;
+        }
+        let Some(last) = last else { return };
+        for level in 0..height {
+            let mut to = self.head[level].to;
+            while to != HEAD && self.node(to).key <= last {
+                to = self.link(to, level).to;
+            }
+            *self.head[level] = Link { to, width: 1 };
+        }
+    }
+
     fn unlink(&mut self, node: u32, path: &Path) {
         let height = self.node(node).height as usize;
         for level in 0..height {

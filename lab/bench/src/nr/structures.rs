@@ -14,9 +14,10 @@ use rand::{RngExt, SeedableRng};
 
 use super::skiplist::SkipList;
 use crate::method::Op;
+use crate::rivals::flat_combining::Combine;
 
 /// A structure that `bench nr` measures.
-pub trait Measured: Sequential<Read: Send + Sync, Write: Send + Sync, Response: Send> + Send + Sync + 'static {
+pub trait Measured: Combine<Read: Send + Sync, Write: Send + Sync, Response: Send> + Send + Sync + 'static {
     /// Makes the structure with `items` items: the same on every call.
     fn filled(items: usize) -> Self;
 
@@ -80,6 +81,22 @@ impl Sequential for PriorityQueue {
     }
 }
 
+/// A combiner removes the smallest keys of all its requests together.
+impl Combine for PriorityQueue {
+    fn is_set_aside(operation: &QueueWrite) -> bool {
+        matches!(operation, QueueWrite::DeleteMin)
+    }
+
+    fn write_together(&mut self, count: usize, mut answer: impl FnMut(Option<u64>)) {
+        let mut left = count;
+        self.0.pop_firsts(count, |key| {
+            left -= 1;
+            answer(Some(key));
+        });
+        (0..left).for_each(|_| answer(None));
+    }
+}
+
 impl Measured for PriorityQueue {
     fn filled(items: usize) -> Self {
         let mut list = SkipList::with_room(items);
@@ -139,6 +156,8 @@ impl Sequential for Dictionary {
         black_box(self.0.get(key));
     }
 }
+
+impl Combine for Dictionary {}
 
 impl Measured for Dictionary {
     /// Makes a dictionary with every other key. Keys that are neighbours are scattered in memory.
@@ -245,6 +264,8 @@ impl Sequential for SortedSet {
     }
 }
 
+impl Combine for SortedSet {}
+
 impl Measured for SortedSet {
     fn filled(items: usize) -> Self {
         let mut set = Self { scores: Scores::new(items), order: SkipList::with_room(items) };
@@ -266,6 +287,8 @@ impl Measured for SortedSet {
         }
     }
 }
+
+impl Combine for Db {}
 
 /// The server's database: `ZRANK` and `ZINCRBY` of a sorted set in the database, as the server passes these commands
 /// on.
@@ -362,6 +385,26 @@ mod tests {
         let first = (0..200).find(|member| rank(&db, *member) == 0).unwrap();
         db.write(&Db::operation(Op::Add(first)).err().unwrap());
         assert!([0, 1].contains(&(rank(&db, first) - first % 97)));
+    }
+
+    /// Removals that are carried out together answer as one after the other do, and leave the same queue.
+    #[test]
+    fn removals_together_are_removals() {
+        for (items, count) in [(0, 3), (1, 1), (5, 3), (40, 17), (40, 45)] {
+            let (mut one, mut other) = (PriorityQueue::filled(items), PriorityQueue::filled(items));
+            let mut together = Vec::new();
+            one.write_together(count, |answer| together.push(answer));
+            let apart: Vec<_> = (0..count).map(|_| other.write(&QueueWrite::DeleteMin)).collect();
+            assert_eq!(together, apart, "{items}, {count}");
+            for key in 0..50 {
+                let insert = QueueWrite::Insert(key * 7919 % 101);
+                assert_eq!(one.write(&insert), other.write(&insert));
+            }
+            while let Some(least) = other.write(&QueueWrite::DeleteMin) {
+                assert_eq!(one.write(&QueueWrite::DeleteMin), Some(least));
+            }
+            assert_eq!(one.read(&()), None);
+        }
     }
 
     #[test]

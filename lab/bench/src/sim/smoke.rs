@@ -19,7 +19,7 @@ use crate::harness::simulated::Run;
 static ALLOC: SimAlloc = SimAlloc;
 
 /// The experiments, with small sizes.
-const EXPERIMENTS: [&[&str]; 12] = [
+const EXPERIMENTS: [&[&str]; 13] = [
     &["locks"],
     &["blink", "--count", "1k", "--update-percent", "50", "--removes"],
     &["euno", "--count", "1k", "--workload", "all", "--theta", "0.9"],
@@ -32,6 +32,7 @@ const EXPERIMENTS: [&[&str]; 12] = [
     &["sets", "--structure", "all", "--mechanism", "rcu,rlu,mvrlu", "--count", "300"],
     &["nr", "--workload", "all", "--method", "sl,rwl,fc,fc+,nr,tas,shfl", "--update-percent", "10", "--count", "2k"],
     &["txn", "--store", "silo-hydralist,wait-die-art,mvrlu-euno-btree,lock", "--workload", "tpcc", "--warehouses", "1"],
+    &["nr", "--method", "rwl-queued,fc-two-walks,combined-flat,combined", "--update-percent", "50", "--count", "2k"],
 ];
 
 /// Returns the measured span in microseconds. The caches are cold, so few threads need a longer span to complete

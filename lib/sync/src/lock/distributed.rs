@@ -7,13 +7,14 @@
 //!
 //! Differences from the paper: a slot contains a count instead of a bit, so several threads can share a slot if there
 //! are more threads than slots. Readers and writers that wait yield the processor. The writer prefetches all slots'
-//! lines at once. Writers that find the flag set wait in a queue (a [`RawShfl`](super::RawShfl)), in a different cache
-//! line from the flag, which the readers read. On a virtual machine with 112 threads, the queue made the lock 1.7 times
-//! as fast.
+//! lines at once. In [`RawDistributedRwLock`], writers that find the flag set wait in a queue (a
+//! [`RawShfl`](super::RawShfl)), in a different cache line from the flag, which the readers read. In
+//! [`RawUnqueuedRwLock`], as in the paper, all waiting writers read the flag, and each tries to set it as soon as it is
+//! clear. The queue passes the flag on within a node, so the data under the lock stay in this node's caches.
 //!
 //! Fairness: writers are preferred. New readers wait as soon as a writer has set the flag, so a writer waits only for
 //! the readers inside. Readers may starve if writers keep arriving. A writer that finds the flag clear overtakes the
-//! writers in the queue.
+//! writers in the queue; without the queue, each writer may starve.
 //!
 //! An *upgradable* lock belongs to a writer that has set the flag and not yet waited for the readers. Its holder may
 //! read beside the readers that were inside before, and no thread enters any more.
@@ -46,11 +47,27 @@ use super::wait::{locked_in_region, refuse_to_wait, wait_until};
 /// lock.write()[2] = 7;
 /// assert_eq!(lock.read()[2], 7);
 /// ```
+pub type RawDistributedRwLock = DistributedRw<true>;
+
+/// The paper's lock: [`RawDistributedRwLock`] without the writers' queue. For comparison; with more than a few writers
+/// at a time, `RawDistributedRwLock` is better. Memory, order and limits are the same.
+///
+/// ```
+/// use archipelago::sync::lock::{RawUnqueuedRwLock, RwLock};
+///
+/// let words: RwLock<RawUnqueuedRwLock, Vec<&str>> = RwLock::new(vec!["read"]);
+/// words.write().push("written");
+/// assert_eq!(words.read().len(), 2);
+/// ```
+pub type RawUnqueuedRwLock = DistributedRw<false>;
+
+/// A distributed reader-writer lock, whose writers wait in a queue if `QUEUED`. See [`RawDistributedRwLock`] and
+/// [`RawUnqueuedRwLock`].
 #[derive(Debug)]
-pub struct RawDistributedRwLock {
+pub struct DistributedRw<const QUEUED: bool> {
     shared: CachePadded<Shared>,
-    /// Held by the writer that waits for the flag. Other writers wait for this lock, in a different cache line from the
-    /// flag, which readers read.
+    /// If `QUEUED`: held by the writer that waits for the flag. Other writers wait for this lock, in a different cache
+    /// line from the flag, which readers read. Otherwise not used.
     queue: RawShfl,
 }
 
@@ -63,14 +80,35 @@ struct Shared {
     slots: usize,
 }
 
-constructors!(
-    RawDistributedRwLock = Self {
-        shared: CachePadded::new(Shared { writer: AtomicBool::new(false), readers: Readers::new(), slots: 0 }),
-        queue: RawShfl::new(),
+impl<const QUEUED: bool> Default for DistributedRw<QUEUED> {
+    fn default() -> Self {
+        Self::new()
     }
-);
+}
 
-impl RawDistributedRwLock {
+impl<const QUEUED: bool> DistributedRw<QUEUED> {
+    /// An unlocked lock with a slot for every CPU of the process.
+    ///
+    /// ```
+    /// use archipelago::sync::lock::{RawDistributedRwLock, RwLock};
+    ///
+    /// static LOCK: RwLock<RawDistributedRwLock, u64> = RwLock::from_raw(RawDistributedRwLock::new(), 7);
+    /// assert_eq!(*LOCK.read(), 7);
+    /// ```
+    #[cfg(not(loom))]
+    pub const fn new() -> Self {
+        Self {
+            shared: CachePadded::new(Shared { writer: AtomicBool::new(false), readers: Readers::new(), slots: 0 }),
+            queue: RawShfl::new(),
+        }
+    }
+
+    /// An unlocked lock with a slot for every CPU of the process.
+    #[cfg(loom)]
+    pub fn new() -> Self {
+        Self::with_slots(0)
+    }
+
     /// An unlocked lock with `slots` reader slots, rounded up to a power of two; 0 means one for every CPU of the
     /// process, as [`new`](Self::new) does.
     ///
@@ -117,8 +155,18 @@ impl RawDistributedRwLock {
             && self.shared.writer.compare_exchange(false, true, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// Waits behind the other writers, then sets the flag.
+    /// Waits for the flag, then sets it.
     #[cold]
+    fn raise_flag_slowly(&self) {
+        if QUEUED {
+            self.raise_flag_in_turn();
+        } else {
+            refuse_to_wait();
+            wait_until(|| self.try_raise_flag());
+        }
+    }
+
+    /// Waits behind the other writers, then sets the flag.
     fn raise_flag_in_turn(&self) {
         refuse_to_wait();
         self.queue.lock();
@@ -141,7 +189,7 @@ impl RawDistributedRwLock {
 // SAFETY: a writer holds the flag, which one thread at a time can set, and has waited for every reader that did not
 // see the flag; see `readers`. A reader decrements the count that it incremented, since guards stay on their thread
 // and a thread's shard never changes.
-unsafe impl RawRwLock for RawDistributedRwLock {
+unsafe impl<const QUEUED: bool> RawRwLock for DistributedRw<QUEUED> {
     const INIT: Self = initial!();
     type GuardMarker = GuardNoSend;
 
@@ -206,7 +254,7 @@ unsafe impl RawRwLock for RawDistributedRwLock {
 }
 
 // SAFETY: the writer counts itself as a reader before it clears the flag, so no other writer enters in between.
-unsafe impl RawRwLockDowngrade for RawDistributedRwLock {
+unsafe impl<const QUEUED: bool> RawRwLockDowngrade for DistributedRw<QUEUED> {
     unsafe fn downgrade(&self) {
         self.shared.readers.arrive(shard(), self.slots());
         self.lower_flag();
@@ -216,11 +264,11 @@ unsafe impl RawRwLockDowngrade for RawDistributedRwLock {
 // SAFETY: an upgradable lock is the writer's flag alone, which one thread at a time can set. Readers that entered
 // before share the lock with its holder; no other thread enters. The upgrade waits for these readers, as every writer
 // does.
-unsafe impl RawRwLockUpgrade for RawDistributedRwLock {
+unsafe impl<const QUEUED: bool> RawRwLockUpgrade for DistributedRw<QUEUED> {
     #[inline]
     fn lock_upgradable(&self) {
         if !self.try_raise_flag() {
-            self.raise_flag_in_turn();
+            self.raise_flag_slowly();
         }
     }
 
@@ -252,7 +300,12 @@ mod tests {
     /// A writer that may not wait for the flag does not keep the place in the queue that it would wait with.
     #[test]
     fn a_writer_that_is_refused_keeps_no_place() {
-        let lock = RawDistributedRwLock::new();
+        refused::<true>();
+        refused::<false>();
+    }
+
+    fn refused<const QUEUED: bool>() {
+        let lock = DistributedRw::<QUEUED>::new();
         lock.lock_upgradable();
         let body = archipelago_platform::htm::quiet();
         assert!(catch_unwind(AssertUnwindSafe(|| lock.lock_upgradable())).is_err());
