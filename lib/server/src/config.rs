@@ -140,11 +140,16 @@ const NOT_THERE: &[&str] = &["replicaof", "slaveof", "unixsocket", "masterauth"]
 
 /// Checks a new value of a parameter in `MOOT`: it must be of the same kind as the value before.
 fn moot(value: &str, before: &str) -> Result<String, String> {
-    match (before, value) {
-        ("yes" | "no", "yes" | "no") => Ok(value.into()),
-        ("yes" | "no", _) => Err("argument must be 'yes' or 'no'".into()),
+    match before {
+        "yes" | "no" => yes_or_no(value),
         _ => keeping::within(value, 0, i32::MAX.into()),
     }
+}
+
+/// Checks a value that is `yes` or `no`, in any case. Returns it in lower case.
+pub fn yes_or_no(value: &str) -> Result<String, String> {
+    let lower = value.to_ascii_lowercase();
+    if matches!(&*lower, "yes" | "no") { Ok(lower) } else { Err("argument must be 'yes' or 'no'".into()) }
 }
 
 impl Config {

@@ -197,11 +197,15 @@ fn libraries(functions: &Functions, output: &mut Output<'_, impl Write>) -> io::
 /// Returns a payload: the bytes that `content` writes, the version and a checksum.
 fn payload(version: u16, content: impl FnOnce(&mut Output<'_, Vec<u8>>) -> io::Result<()>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut output = Output::new(&mut bytes);
-    let written = content(&mut output)
-        .and_then(|()| output.put(&version.to_le_bytes()))
-        .and_then(|()| output.put(&output.sum().to_le_bytes()));
-    written.expect("a vector takes all");
+    content(&mut Output::new(&mut bytes)).expect("a vector takes all");
+    sealed(bytes, version)
+}
+
+/// Returns the payload with these bytes: appends the version and the checksum.
+pub fn sealed(mut bytes: Vec<u8>, version: u16) -> Vec<u8> {
+    bytes.extend(version.to_le_bytes());
+    let sum = input::CRC.checksum(&bytes);
+    bytes.extend(sum.to_le_bytes());
     bytes
 }
 
@@ -232,8 +236,8 @@ pub enum Refused {
 fn opened(payload: &[u8]) -> Option<&[u8]> {
     let (content, sum) = payload.split_last_chunk::<8>()?;
     let (body, version) = content.split_last_chunk::<2>()?;
-    let sum = u64::from_le_bytes(*sum);
-    let is_whole = sum == 0 || sum == input::CRC.checksum(content);
+    // Unlike in a file, a checksum of 0 does not mean that there is none: `DUMP` always writes one.
+    let is_whole = u64::from_le_bytes(*sum) == input::CRC.checksum(content);
     (u16::from_le_bytes(*version) <= NEWEST && is_whole).then_some(body)
 }
 

@@ -155,12 +155,7 @@ impl Session {
         });
         let command = match found {
             Ok(command) => command,
-            Err(fault) => {
-                return match self.queue.take_if(|_| command.is_some_and(|command| command.name == "exec")) {
-                    Some(_) => self.conclude(Vec::new(), Err(because(&fault)), moment),
-                    None => self.refuse(fault),
-                };
-            }
+            Err(fault) => return self.refuse(command, fault, moment),
         };
         #[cfg(feature = "lua")]
         let (command, args) = self.scripts.resolve(command, args);
@@ -203,17 +198,16 @@ impl Session {
         if self.no_room && runs_script(command) { wish::FULL } else { 0 }
     }
 
-    /// Returns an error before the command runs. A transaction that is being queued will be refused.
-    fn refuse(&mut self, fault: Fault) -> Step {
-        self.spoil();
-        Step::Reply(Reply::Error(fault))
-    }
-
-    /// Marks the transaction that is being queued, if there is one: its `EXEC` will be refused.
-    pub fn spoil(&mut self) {
-        if let Some(queue) = &mut self.queue {
-            queue.refused = true;
+    /// Returns the step for a request that is refused before it runs. A refused `EXEC` discards its transaction. After
+    /// any other refused command, the `EXEC` of the transaction that is being queued will be refused.
+    pub fn refuse(&mut self, command: Option<&'static Command>, fault: Fault, moment: Moment) -> Step {
+        let Some(queue) = &mut self.queue else { return Step::Reply(Reply::Error(fault)) };
+        if command.is_some_and(|command| command.name == "exec") {
+            self.queue = None;
+            return self.conclude(Vec::new(), Err(because(&fault)), moment);
         }
+        queue.refused = true;
+        Step::Reply(Reply::Error(fault))
     }
 
     fn enqueue(&mut self, command: &'static Command, args: Args, moment: Moment) -> Step {
@@ -224,7 +218,7 @@ impl Session {
             return Step::Reply(Reply::Error(Fault::new("ERR WATCH inside MULTI is not allowed")));
         }
         if command.has(flag::NO_MULTI) {
-            return self.refuse(Fault::new("ERR Command not allowed inside a transaction"));
+            return self.refuse(Some(command), Fault::new("ERR Command not allowed inside a transaction"), moment);
         }
         let call = self.call(command, args, moment);
         let queue = self.queue.as_mut().expect("it was looked at");
@@ -293,6 +287,11 @@ impl Session {
     /// Returns the number of queued commands, if a transaction is being queued.
     pub fn queued(&self) -> Option<usize> {
         self.queue.as_ref().map(|queue| queue.calls.len())
+    }
+
+    /// Returns the queued commands, if a transaction is being queued.
+    pub fn calls(&self) -> &[Call] {
+        self.queue.as_ref().map_or(&[], |queue| &queue.calls)
     }
 
     /// Releases the watched keys: at `UNWATCH`, and when the connection ends.

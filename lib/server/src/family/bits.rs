@@ -47,14 +47,16 @@ fn put_bit(bytes: &mut [u8], bit: u64, on: bool) {
     *byte = if on { *byte | mask } else { *byte & !mask };
 }
 
-/// Returns the bytes of a key's string, which is first extended with zeros until it contains the bit.
-fn with_room<'c>(change: &'c mut Change<'_>, key: &[u8], bit: u64) -> Result<&'c mut Vec<u8>, Fault> {
+/// Returns the bytes of a key's string, which is first extended with zeros until it contains the bit, and whether it was
+/// extended.
+fn with_room<'c>(change: &'c mut Change<'_>, key: &[u8], bit: u64) -> Result<(&'c mut Vec<u8>, bool), Fault> {
     let bytes = raw(change, key)?;
     let end = (bit >> 3) as usize + 1;
-    if bytes.len() < end {
+    let grows = bytes.len() < end;
+    if grows {
         bytes.resize(end, 0);
     }
-    Ok(bytes)
+    Ok((bytes, grows))
 }
 
 fn setbit(change: &mut Change<'_>, args: &Args) -> Answer {
@@ -64,10 +66,13 @@ fn setbit(change: &mut Change<'_>, args: &Args) -> Answer {
     if on & !1 != 0 {
         return Err(bad);
     }
-    let bytes = with_room(change, &args[1], bit)?;
+    let (bytes, grows) = with_room(change, &args[1], bit)?;
     let before = bit_at(bytes, bit);
     put_bit(bytes, bit, on == 1);
-    change.changed(&args[1], b'$', "setbit");
+    // As in Redis, a bit that is set to its own value is no change: there is no event, and no `EXEC` fails.
+    if grows || before != (on == 1) {
+        change.changed(&args[1], b'$', "setbit");
+    }
     Ok(Reply::Int(before.into()))
 }
 
@@ -324,7 +329,7 @@ fn bitfield(change: &mut Change<'_>, args: &Args) -> Answer {
         let bytes = change.value(&args[1]).map(|value| value.bytes().ok_or(fault::WRONG_TYPE)).transpose()?;
         return Ok(gets(&steps, &bytes.unwrap_or_default()));
     };
-    let bytes = with_room(change, &args[1], end)?;
+    let (bytes, grows) = with_room(change, &args[1], end)?;
     let (mut answers, mut changes) = (Vec::new(), false);
     for step in &steps {
         let now = step.read(bytes);
@@ -342,7 +347,7 @@ fn bitfield(change: &mut Change<'_>, args: &Args) -> Answer {
         match number {
             Some(number) => {
                 step.write(bytes, number);
-                changes = true;
+                changes |= grows || now != number;
                 answers.push(Reply::Int(answer));
             }
             None => answers.push(Reply::Null),

@@ -310,7 +310,7 @@ mod tests {
 
     /// Returns a payload of this type and content.
     fn payload(kind: u8, content: &[u8]) -> Vec<u8> {
-        [&[kind], content, &12_u16.to_le_bytes(), &[0; 8]].concat()
+        crate::rdb::sealed([&[kind], content].concat(), 12)
     }
 
     #[test]

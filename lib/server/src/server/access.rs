@@ -143,7 +143,6 @@ impl Loop {
         let multi = client.session.queued().is_some();
         let user = lock(&client.card.user).clone();
         self.shared.note_refusal(&client.card, denied.logged(), multi, user);
-        client.session.spoil();
         Some(denied.fault())
     }
 

@@ -14,6 +14,7 @@ use crate::command::{self, Command, Run, catalog, help};
 use crate::family::parse;
 use crate::operation::{Write, wish};
 use crate::reply::{Fault, Protocol, Reply, fault};
+use crate::session::Session;
 
 /// The state of a client that other threads read. The client's loop stores it after each round. The values may belong to
 /// different moments.
@@ -165,17 +166,23 @@ impl Pause {
     }
 
     /// Returns whether a request must wait for the end of the pause.
-    pub fn holds(&self, args: &Args) -> bool {
+    pub fn holds(&self, session: &Session, args: &Args) -> bool {
         self.until.load(Relaxed) > 0
             && self.is_on(super::now())
             && (!self.writes_only.load(Relaxed)
-                || command::find(&args[0]).is_some_and(|command| {
-                    // Scripts and `PFCOUNT` may write without the flag `WRITE`; of `FUNCTION`, some subcommands write.
-                    matches!(command.run, Run::Write(_))
-                        || matches!(command.name, "exec" | "publish" | "spublish")
-                        || catalog::row(command, args).flatten().is_some_and(|row| row.has("write"))
+                || command::find(&args[0]).is_some_and(|command| match command.name {
+                    "exec" => session.calls().iter().any(|call| may_write(call.command, &call.args)),
+                    _ => may_write(command, args),
                 }))
     }
+}
+
+/// Returns whether a request may write or publish.
+fn may_write(command: &'static Command, args: &Args) -> bool {
+    // Scripts and `PFCOUNT` may write without the flag `WRITE`; of `FUNCTION`, some subcommands write.
+    matches!(command.run, Run::Write(_))
+        || matches!(command.name, "publish" | "spublish")
+        || catalog::row(command, args).flatten().is_some_and(|row| row.has("write"))
 }
 
 impl Loop {

@@ -599,7 +599,7 @@ impl Loop {
                 client.held = Some(args);
                 return true;
             }
-            if self.shared.pause.holds(&args) {
+            if self.shared.pause.holds(&client.session, &args) {
                 client.held = Some(args);
                 return true;
             }
@@ -626,17 +626,16 @@ impl Loop {
             client.dead = true;
             return false;
         }
-        let refusal = super::commands::refusal(client, &args);
-        if let Some(refusal) = refusal.or_else(|| self.refusal_of(client, &args).map(Reply::Error)) {
-            if let Some(command) = command::find(&args[0]) {
-                self.shared.stats.reject(self.number, command);
-            }
-            return self.reply(client, refusal);
-        }
-        client.session.no_room = self.shared.room.is_full();
         let moment = Moment { now: now(), seed: self.random.draw(), wishes: self.shared.shown_wishes() };
-        self.shared.show(client, &args);
-        let step = match client.session.accept(args, moment) {
+        let step = match self.refused(client, &args, moment) {
+            Some(step) => step,
+            None => {
+                client.session.no_room = self.shared.room.is_full();
+                self.shared.show(client, &args);
+                client.session.accept(args, moment)
+            }
+        };
+        let step = match step {
             // Only the database knows whether the function changes anything.
             Step::Write(Write::Call(call)) if call.command.name == "fcall" => Step::Read(Read::Call(call)),
             step => step,
@@ -660,6 +659,22 @@ impl Loop {
             }
         };
         self.reply(client, reply)
+    }
+
+    /// Returns the step for a request that the client may not send.
+    fn refused(&self, client: &mut Client, args: &Args, moment: Moment) -> Option<Step> {
+        let command = command::find(&args[0]);
+        let step = match super::commands::refusal(client, args) {
+            Some(reply) => Step::Reply(reply),
+            None => {
+                let fault = self.refusal_of(client, args)?;
+                client.session.refuse(command, fault, moment)
+            }
+        };
+        if let Some(command) = command {
+            self.shared.stats.reject(self.number, command);
+        }
+        Some(step)
     }
 
     /// Appends an answer in the order of requests: if changes of the client are unanswered, the answer waits until they

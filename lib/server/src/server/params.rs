@@ -4,7 +4,7 @@ use archipelago_platform::sync::Mutex;
 
 use super::events;
 use super::shared::{Shared, lock};
-use crate::config::keeping;
+use crate::config::{keeping, yes_or_no};
 #[cfg(feature = "lua")]
 use crate::deadline::LIMIT;
 use crate::operation::Write;
@@ -42,8 +42,7 @@ pub fn check(name: &str, value: &str, before: &str) -> Option<Result<String, Str
         "slowlog-log-slower-than" => number(-1),
         "slowlog-max-len" | "latency-monitor-threshold" | "tracking-table-max-keys" => number(0),
         "lua-time-limit" | "busy-reply-threshold" => number(0),
-        "protected-mode" if matches!(value, "yes" | "no") => Ok(value.to_owned()),
-        "protected-mode" => Err("argument must be 'yes' or 'no'".into()),
+        "protected-mode" => yes_or_no(value),
         "aclfile" => Err("can't set immutable config".into()),
         "acllog-max-len" => number(0),
         "acl-pubsub-default" => Err("users are made without channels".into()),

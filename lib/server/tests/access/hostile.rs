@@ -312,6 +312,29 @@ fn the_word_streams_in_another_place_opens_nothing() {
     }
 }
 
+/// As in Redis, an `EXEC` that is refused itself discards the transaction, and the client watches nothing any more.
+#[test]
+fn a_refused_exec_ends_its_transaction() {
+    let server = server(1);
+    let (mut root, mut user) = (Client::new(server.address()), Client::new(server.address()));
+    root.ask("ACL SETUSER u on nopass +@all -exec ~*");
+    user.ask("AUTH u x");
+    for line in ["WATCH a", "MULTI", "SET a 1"] {
+        assert!(!user.ask(line).starts_with('-'), "{line}");
+    }
+    let refused = "NOPERM this user has no permissions to run the 'exec' command";
+    assert_eq!(user.ask("EXEC"), format!("-EXECABORT Transaction discarded because of: {refused}"));
+    assert_eq!(user.ask("GET a"), "$-1", "it is not queued");
+    assert_eq!(user.ask("DISCARD"), "-ERR DISCARD without MULTI");
+    assert_eq!(user.ask("EXEC"), format!("-{refused}"), "without a transaction");
+    root.ask("SET a 2");
+    root.ask("ACL SETUSER u +exec");
+    for line in ["MULTI", "GET a"] {
+        user.ask(line);
+    }
+    assert_eq!(user.ask("EXEC"), "*1 2");
+}
+
 /// A `SELECT` that is no longer allowed at `EXEC` selects nothing: neither for the commands after it nor for the client.
 #[test]
 fn a_refused_select_selects_nothing() {

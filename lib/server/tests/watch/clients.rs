@@ -226,6 +226,31 @@ fn a_pause_of_writes_holds_all_that_may_write() {
     }
 }
 
+/// As in Redis, a pause of writes holds an `EXEC` only if one of the transaction's commands may write.
+#[test]
+fn a_pause_of_writes_lets_transactions_read() {
+    let server = server(1);
+    let (mut client, mut other) = (Client::new(server.address()), Client::new(server.address()));
+    for (line, writes) in [("GET a", false), ("PFCOUNT h", true), ("SET a 1", true), ("PUBLISH c m", true)] {
+        other.ask("MULTI");
+        other.ask("GET a");
+        other.ask(line);
+        client.ask("CLIENT PAUSE 100000000 WRITE");
+        other.send(&request(&["EXEC"])).unwrap();
+        if !writes {
+            assert!(other.answer().unwrap().starts_with('*'), "{line}");
+        } else {
+            // The one loop looks at both clients in each round.
+            (0..10).for_each(|_| _ = client.ask("PING"));
+            assert!(client.ask("CLIENT LIST").contains(" multi=2 "), "{line} was carried out");
+        }
+        client.ask("CLIENT UNPAUSE");
+        if writes {
+            assert!(other.answer().unwrap().starts_with('*'), "{line}");
+        }
+    }
+}
+
 #[test]
 fn answers_are_left_out_as_asked() {
     let server = server(1);
