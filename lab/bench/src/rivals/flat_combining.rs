@@ -31,7 +31,7 @@ use archipelago_platform::cell::RaceCell;
 use archipelago_platform::hint;
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::plain::Plain;
-use archipelago_platform::{sync, touch_mut};
+use archipelago_platform::sync;
 use archipelago_replicate::Sequential;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::lock::{Mutex, RawTtas, RawUnqueuedRwLock, RwLock};
@@ -97,23 +97,18 @@ impl<T: Sequential> Record<T> {
 
 type Link<T> = *mut CachePadded<Record<T>>;
 
-/// What the combiner's lock protects.
-struct Combiner<T: Sequential> {
-    rounds: u64,
-    /// The records whose requests were set aside; empty between rounds.
-    aside: Vec<Plain<Link<T>>>,
-}
-
 /// A structure under flat combining. `PLUS`: whether reads are carried out by their own threads (`FC+`). A combiner
 /// walks over the list `PASSES` times.
 pub struct FlatCombining<T: Sequential, const PLUS: bool, const PASSES: usize> {
-    lock: CachePadded<Mutex<RawTtas, Combiner<T>>>,
+    /// The combiner's lock, with the number of rounds.
+    lock: CachePadded<Mutex<RawTtas, Plain<u64>>>,
     head: CachePadded<AtomicPtr<CachePadded<Record<T>>>>,
     /// Without `PLUS` no thread takes this lock: only the combiner accesses the structure.
     data: CachePadded<RwLock<RawUnqueuedRwLock, T>>,
     old: u64,
-    /// All records that were ever made. They are freed with the structure.
-    records: sync::Mutex<Vec<Link<T>>>,
+    /// All records that were ever made. They are freed with the structure. In cache lines of their own, since each round
+    /// reads `old`.
+    records: CachePadded<sync::Mutex<Vec<Link<T>>>>,
 }
 
 // SAFETY: the records belong to the structure. Requests and answers are moved between threads, and each has one owner at
@@ -128,12 +123,6 @@ unsafe impl<T: Sequential, const PLUS: bool, const PASSES: usize> Send for FlatC
 {
 }
 
-/// Appends a record: the virtual machine sees a write of the element.
-fn set_aside<T: Sequential>(aside: &mut Vec<Plain<Link<T>>>, record: &CachePadded<Record<T>>) {
-    aside.push(Plain::new(ptr::null_mut()));
-    **aside.last_mut().expect("just appended") = ptr::from_ref(record).cast_mut();
-}
-
 impl<T: Combine, const PLUS: bool, const PASSES: usize> FlatCombining<T, PLUS, PASSES> {
     /// Makes the method over a structure.
     pub fn over(structure: T) -> Self {
@@ -142,11 +131,11 @@ impl<T: Combine, const PLUS: bool, const PASSES: usize> FlatCombining<T, PLUS, P
 
     fn with_age(structure: T, old: u64) -> Self {
         Self {
-            lock: CachePadded::new(Mutex::new(Combiner { rounds: 0, aside: Vec::new() })),
+            lock: CachePadded::new(Mutex::new(Plain::new(0))),
             head: CachePadded::new(AtomicPtr::new(ptr::null_mut())),
             data: CachePadded::new(RwLock::new(structure)),
             old,
-            records: sync::Mutex::default(),
+            records: CachePadded::default(),
         }
     }
 
@@ -166,7 +155,7 @@ impl<T: Combine, const PLUS: bool, const PASSES: usize> FlatCombining<T, PLUS, P
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             record.next.store(head, Ordering::Relaxed);
-            // Release: the record's content and link were written before. Pairs with the Acquire in `records`.
+            // Release: the record's content and link were written before. Pairs with the Acquire in `listed`.
             match self.head.compare_exchange_weak(head, link, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(other) => head = other,
@@ -186,10 +175,8 @@ impl<T: Combine, const PLUS: bool, const PASSES: usize> FlatCombining<T, PLUS, P
         })
     }
 
-    /// Carries out all posted requests of the list.
-    fn combine(&self, combiner: &mut Combiner<T>) {
-        touch_mut(&raw const *combiner, size_of::<Combiner<T>>());
-        combiner.rounds += 1;
+    /// Carries out all posted requests of the list, in the round of this number. The caller holds the combiner's lock.
+    fn combine(&self, round: u64) {
         hint::point("a combiner walks");
         let mut guard = PLUS.then(|| self.data.write());
         let data = match &mut guard {
@@ -197,30 +184,30 @@ impl<T: Combine, const PLUS: bool, const PASSES: usize> FlatCombining<T, PLUS, P
             // SAFETY: without `PLUS` only the combiner accesses the structure, and this thread holds its lock.
             None => unsafe { &mut *self.data.data_ptr() },
         };
+        let mut aside = Vec::new();
         for _ in 0..PASSES {
-            self.walk(data, combiner);
+            self.walk(data, round, &mut aside);
         }
-        let mut aside = combiner.aside.drain(..);
+        let mut aside = aside.into_iter();
         if aside.len() > 0 {
             data.write_together(aside.len(), |answer| {
-                let link = *aside.next().expect("one answer each");
-                // SAFETY: records are freed with the structure only.
-                unsafe { &*link }.reply(answer);
+                let record: &CachePadded<Record<T>> = aside.next().expect("one answer each");
+                record.reply(answer);
             });
         }
-        drop(aside);
         drop(guard);
-        if combiner.rounds.is_multiple_of(self.old) {
-            self.clean_up(combiner.rounds);
+        if round.is_multiple_of(self.old) {
+            self.clean_up(round);
         }
     }
 
-    fn walk(&self, data: &mut T, combiner: &mut Combiner<T>) {
+    /// Carries out the posted requests, and appends the records of those that are set aside to `aside`.
+    fn walk<'s>(&'s self, data: &mut T, round: u64, aside: &mut Vec<&'s CachePadded<Record<T>>>) {
         for record in self.listed() {
-            if !record.is(POSTED) || record.age.load(Ordering::Relaxed) == combiner.rounds && self.is_aside(record) {
+            if !record.is(POSTED) || record.age.load(Ordering::Relaxed) == round && self.is_aside(record) {
                 continue;
             }
-            record.age.store(combiner.rounds, Ordering::Relaxed);
+            record.age.store(round, Ordering::Relaxed);
             // SAFETY: the record is posted, and this thread holds the combiner's lock.
             let answer = record.request.with(|cell| match unsafe { &*cell } {
                 Some(Ok(read)) => Some(data.read(read)),
@@ -230,7 +217,7 @@ impl<T: Combine, const PLUS: bool, const PASSES: usize> FlatCombining<T, PLUS, P
             });
             match answer {
                 Some(answer) => record.reply(answer),
-                None => set_aside(&mut combiner.aside, record),
+                None => aside.push(record),
             }
         }
     }
@@ -244,11 +231,11 @@ impl<T: Combine, const PLUS: bool, const PASSES: usize> FlatCombining<T, PLUS, P
     /// Removes the records in which no request was found for long. The first record stays, since other threads may put
     /// theirs before it at the same time; so only the combiner changes the links behind it.
     #[cold]
-    fn clean_up(&self, rounds: u64) {
+    fn clean_up(&self, round: u64) {
         let mut listed = self.listed();
         let Some(mut before) = listed.next() else { return };
         for record in listed {
-            if record.age.load(Ordering::Relaxed) + self.old <= rounds {
+            if record.age.load(Ordering::Relaxed) + self.old <= round {
                 before.next.store(record.next.load(Ordering::Relaxed), Ordering::Relaxed);
                 // Release: pairs with the Acquire in `execute`. The record's thread writes its link only after this.
                 record.active.store(false, Ordering::Release);
@@ -297,8 +284,10 @@ impl<T: Combine, const PLUS: bool, const PASSES: usize> Access<'_, T, PLUS, PASS
             if !record.active.load(Ordering::Acquire) {
                 structure.enlist(record);
             }
-            if let Some(mut combiner) = structure.lock.try_lock() {
-                structure.combine(&mut combiner);
+            if let Some(mut rounds) = structure.lock.try_lock() {
+                let rounds: &mut u64 = &mut rounds;
+                *rounds += 1;
+                structure.combine(*rounds);
             }
             if record.is(ANSWERED) {
                 break;
