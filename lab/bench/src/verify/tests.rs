@@ -162,7 +162,7 @@ fn indexes_of_the_roster_pass() {
         examine::<Own, u64>(info, "u64", &[some_words(3000), vec![u64::MAX]].concat(), SEED, SHORT.time, &mut reports);
         examine::<Own, Vec<u8>>(info, "email", &some_strings(1000), SEED, SHORT.time, &mut reports);
     }
-    assert_eq!(reports.len(), 18);
+    assert_eq!(reports.len(), 22);
     for report in reports {
         assert_eq!(
             report.verdicts,
