@@ -231,14 +231,14 @@ fn a_pause_of_writes_holds_all_that_may_write() {
 fn a_pause_of_writes_lets_transactions_read() {
     let server = server(1);
     let (mut client, mut other) = (Client::new(server.address()), Client::new(server.address()));
-    for (line, writes) in [("GET a", false), ("PFCOUNT h", true), ("SET a 1", true), ("PUBLISH c m", true)] {
+    for (line, writes) in [("GET a", false), ("PFCOUNT h", true), ("PUBLISH c m", true), ("SET a 1", true)] {
         other.ask("MULTI");
         other.ask("GET a");
         other.ask(line);
         client.ask("CLIENT PAUSE 100000000 WRITE");
         other.send(&request(&["EXEC"])).unwrap();
         if !writes {
-            assert!(other.answer().unwrap().starts_with('*'), "{line}");
+            assert_eq!(other.answer().unwrap(), "$-1 $-1", "{line}");
         } else {
             // The one loop looks at both clients in each round.
             (0..10).for_each(|_| _ = client.ask("PING"));
@@ -246,7 +246,7 @@ fn a_pause_of_writes_lets_transactions_read() {
         }
         client.ask("CLIENT UNPAUSE");
         if writes {
-            assert!(other.answer().unwrap().starts_with('*'), "{line}");
+            assert!(other.answer().unwrap().starts_with("$-1 "), "{line}");
         }
     }
 }
