@@ -34,9 +34,9 @@ const AGAIN: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub struct Saver {
     thread: Option<thread::JoinHandle<()>>,
-    /// Whether a snapshot is being made. The thread clears the flag before it ends. (A panic while the snapshot is made
-    /// is an error of [`Store::snapshot`](crate::log::Store::snapshot). If the thread panics elsewhere, the flag stays
-    /// set, but the thread is finished.)
+    /// Whether a snapshot is being made. The thread clears the flag before it ends.
+    /// [`Store::snapshot`](crate::log::Store::snapshot) returns a panic during the snapshot as an error. After any other
+    /// panic the flag stays set, but the thread has finished.
     runs: bool,
     tried: Option<Instant>,
 }
