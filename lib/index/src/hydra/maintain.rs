@@ -81,10 +81,10 @@ impl<F: HydraForm> Core<F> {
     /// layers for the few changes since: without this question each round was made twice while a map grew.
     fn combine_if_due(&self, combiner: &mut Combiner<F>) -> bool {
         let state = &self.maintenance;
-        // Relaxed: no due round is lost. The thread was told by a change that had counted itself, so this load sees that
-        // change or a later count. A later count below the limit is one of which a round has been subtracted, and the
-        // change that reaches the limit again tells a thread. The limit is written under the combiner's lock, which the
-        // caller holds.
+        // Relaxed: no due round is lost. The thread was told by a change that had counted itself, so this load sees
+        // that change or a later count. A later count below the limit is one of which a round has been subtracted, and
+        // the change that reaches the limit again tells a thread. The limit is written under the combiner's lock, which
+        // the caller holds.
         let is_due = state.pending.load(Relaxed) >= state.due_at.load(Relaxed) as isize;
         if is_due {
             self.combine(combiner);
