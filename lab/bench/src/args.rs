@@ -14,7 +14,7 @@ use parse::{batch, count, seconds};
 pub use common::{Blink, Cache, Common, Euno, Format, Locks, NrWork, Pin, Ranges, Ranks, SetsWork, Show, Timed, Txn};
 pub use parse::Warm;
 pub use serve::Serve;
-pub use sim::{Sim, SimCommon, SimNr, SimPapers, SimSets, SimYcsb};
+pub use sim::{Cell, Sim, SimCommon, SimNr, SimPapers, SimSets, SimYcsb};
 
 /// Archipelago: in-memory data structures that scale on many-core NUMA servers.
 #[derive(Debug, Parser)]

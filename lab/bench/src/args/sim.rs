@@ -1,6 +1,7 @@
 //! The arguments of the experiments on the virtual machine (a simulator).
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 
@@ -192,10 +193,37 @@ pub struct SimPapers {
     /// Append every complete row to FILE, and take rows of an earlier run from it, as the experiments do
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+    /// Measure in N processes at a time, each with a row of its own; the rows go to --out. A process needs up to 2 GB
+    #[arg(long, value_name = "N", value_parser = count, requires = "out")]
+    pub jobs: Option<usize>,
+    /// Measure one side of a figure only, and write no table
+    #[arg(long, value_name = "FIGURE:SIDE", hide = true, requires = "out", conflicts_with_all = ["jobs", "write"])]
+    pub cell: Option<Cell>,
     /// Write the tables to FILE instead of standard output. FILE's tables of the same papers are replaced; its other
     /// tables stay
     #[arg(long, value_name = "FILE")]
     pub write: Option<PathBuf>,
+}
+
+/// One measurement: a side of the claims of a paper's figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// The figure's place among the figures that the arguments choose.
+    pub figure: usize,
+    /// The side's place among the figure's sides.
+    pub side: usize,
+}
+
+impl FromStr for Cell {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Cell, String> {
+        let parsed = || {
+            let (figure, side) = text.split_once(':')?;
+            Some(Cell { figure: figure.parse().ok()?, side: side.parse().ok()? })
+        };
+        parsed().ok_or_else(|| format!("{text} is not FIGURE:SIDE"))
+    }
 }
 
 impl SimYcsb {

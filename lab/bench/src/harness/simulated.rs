@@ -192,12 +192,17 @@ struct Counts {
 
 /// Operations, of all threads together, between two checks for Ctrl-C.
 const LOOK: u32 = 64;
+/// How long a thread that waits for the others works between two looks, in virtual nanoseconds.
+const POLL_NS: u64 = 1_000;
 
 impl Turns<'_> {
     /// Returns whether to run another operation. The previous operation has ended; it counts if it ended within the
     /// measured span.
     fn next(&mut self) -> bool {
-        let now = self.client.time().expect("no end of time is configured");
+        if self.begun.is_none() {
+            self.wait_for_all();
+        }
+        let now = self.now();
         let turns = self.counts.turns.get().wrapping_add(1);
         self.counts.turns.set(turns);
         if turns.is_multiple_of(LOOK) && interrupt::requested() {
@@ -205,9 +210,6 @@ impl Turns<'_> {
         }
         let begun = self.begun.replace(now);
         let course = &self.counts.course;
-        if begun.is_none() {
-            course.arrive(now);
-        }
         match course.pass(now, begun.is_some()) {
             Phase::Warming => {}
             Phase::Measured => {
@@ -233,6 +235,23 @@ impl Turns<'_> {
             }
         }
         true
+    }
+
+    /// Waits until all threads are here. A thread that ran operations meanwhile would make the others' sessions later,
+    /// and would not be measured.
+    fn wait_for_all(&self) {
+        let course = &self.counts.course;
+        course.arrive(self.now());
+        while course.is_gathering(self.now()) {
+            if interrupt::requested() {
+                course.stop();
+            }
+            world::work(POLL_NS);
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.client.time().expect("no end of time is configured")
     }
 
     fn kind(&mut self) -> &mut OpTotals {

@@ -8,9 +8,8 @@
 //! still fills, the last quarter is faster than the third. But the two quarters may be equal by chance, mostly if they
 //! have few operations. Then the third condition fails, since the throughput is higher than at the previous look.
 //!
-//! *Beginning.* Time counts from the moment at which the last thread has begun. Each thread first makes its session,
-//! which may take long if hundreds of threads do so at once. The operations that the first threads run during that time
-//! would not show the throughput of all threads.
+//! *Beginning.* Each thread first makes its session, which may take long if hundreds of threads do so at once. Then it
+//! waits for the others. All threads begin to run operations, and time begins to count, when the last thread is there.
 //!
 //! *Measuring.* The span is doubled until enough operations have ended within it. Warming up by itself and doubling the
 //! span end at the latest when the patience is used up, and the run reports this.
@@ -92,12 +91,17 @@ impl Course {
         self.until.set(now + self.wish.warm_ns.unwrap_or(self.wish.measured_ns));
     }
 
-    /// Notes that a client begins.
+    /// Notes that a client is ready to begin.
     pub fn arrive(&self, now: u64) {
         self.missing.set(self.missing.get() - 1);
         if self.missing.get() == 0 && self.began.get().is_none() {
             self.start(now);
         }
+    }
+
+    /// Returns whether a client must still wait for others at `now`.
+    pub fn is_gathering(&self, now: u64) -> bool {
+        self.began(now).is_none() && !self.over.get()
     }
 
     /// Returns when time began to count, or `None` while the run still waits for a client to begin.

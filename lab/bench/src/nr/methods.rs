@@ -1,6 +1,5 @@
 //! The methods that make a sequential structure concurrent. Their short names are the paper's.
 
-use core::hint::black_box;
 use core::ops::ControlFlow;
 
 use archipelago_replicate::{Combined, CombinedHandle, Handle, Replicated};
@@ -43,7 +42,7 @@ macro_rules! one_lock {
         impl<R: $raw + Send + Sync, T: Measured> Session for &$method<R, T> {
             #[inline]
             fn execute(&mut self, op: Op) {
-                black_box(match T::operation(op) {
+                T::take(match T::operation(op) {
                     Ok(read) => self.0.$read().read(&read),
                     Err(write) => self.0.$write().write(&write),
                 });
@@ -67,7 +66,7 @@ impl<T: Measured, const PLUS: bool, const PASSES: usize> Method for FlatCombinin
 impl<T: Measured, const PLUS: bool, const PASSES: usize> Session for Access<'_, T, PLUS, PASSES> {
     #[inline]
     fn execute(&mut self, op: Op) {
-        black_box(self.execute(T::operation(op)));
+        T::take(self.execute(T::operation(op)));
     }
 }
 
@@ -90,7 +89,7 @@ impl<T: Measured> Session for CombinedHandle<T> {
             Ok(read) => self.read(&read),
             Err(write) => self.write(write),
         };
-        black_box(response.expect(SOUND));
+        T::take(response.expect(SOUND));
     }
 }
 
@@ -110,7 +109,7 @@ impl<T: Measured> Session for Handle<T> {
             Ok(read) => self.read(&read),
             Err(write) => self.write(write),
         };
-        black_box(response.expect(SOUND));
+        T::take(response.expect(SOUND));
     }
 }
 
@@ -139,6 +138,6 @@ impl<T: Measured> Session for ReadFirstSession<T> {
                 if T::is_fake(op, &response) { ControlFlow::Break(response) } else { ControlFlow::Continue(write) }
             }),
         };
-        black_box(response.expect(SOUND));
+        T::take(response.expect(SOUND));
     }
 }

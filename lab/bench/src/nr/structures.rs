@@ -4,10 +4,11 @@
 use std::hint::black_box;
 
 use archipelago_platform::plain::Plain;
+use archipelago_platform::touch;
 use archipelago_replicate::Sequential;
 use archipelago_server::args::Args;
 use archipelago_server::command;
-use archipelago_server::db::Db;
+use archipelago_server::db::{Db, Outcome};
 use archipelago_server::operation::{Call, Read, Write};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -44,6 +45,11 @@ pub trait Measured: Combine<Read: Send + Sync, Write: Send + Sync, Response: Sen
     /// Returns whether the read's response shows that the change is fake. The response then also answers the change.
     fn is_fake(_: Op, _: &Self::Response) -> bool {
         false
+    }
+
+    /// Uses up a response. Announces the reads of what another thread has allocated for it.
+    fn take(response: Self::Response) {
+        black_box(response);
     }
 }
 
@@ -310,6 +316,13 @@ impl Measured for Db {
             Op::Read(member) => Ok(Read::Call(called("zrank", &[member]))),
             Op::Add(member) | Op::Remove(member) => Err(Write::Call(called("zincrby", &[1 + member % 97, member]))),
         }
+    }
+
+    fn take(outcome: Outcome) {
+        if let Some(effects) = outcome.effects.as_deref() {
+            touch(effects, size_of_val(effects));
+        }
+        black_box(outcome);
     }
 }
 

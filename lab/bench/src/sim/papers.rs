@@ -6,6 +6,7 @@
 
 mod data;
 mod file;
+mod jobs;
 mod table;
 mod verdict;
 
@@ -17,7 +18,7 @@ use super::experiment::{check_threads, common, contenders, setting};
 use super::limits;
 use super::row::row;
 use super::sink::{Out, stamp};
-use crate::args::{Cli, Command, Sim, SimPapers};
+use crate::args::{Cell, Cli, Command, Sim, SimPapers};
 use crate::failure::Failure;
 use crate::harness::simulated::{self, Contender, Setting, only_simulated};
 use crate::interrupt;
@@ -49,13 +50,19 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
     }
     let mut out = args.out.as_deref().map(Out::open).transpose()?;
     interrupt::install();
+    if let Some(cell) = args.cell {
+        return measure_one(&papers, args, cell, &mut out);
+    }
+    if let Some((out, jobs)) = out.as_mut().zip(args.jobs) {
+        jobs::measure(&papers, args, jobs, out)?;
+    }
     let mut sections = Vec::new();
     let mut failures = Vec::new();
     for paper in &papers {
         let mut done = Vec::new();
         for figure in chosen(paper, args) {
             tell(format!("{}, {}: {}", paper.key, figure.name, figure.what));
-            done.push(run(paper, figure, args, &mut out)?);
+            done.push(run(figure, plan(paper, figure, args)?, &mut out)?);
         }
         failures.extend(done.iter().flat_map(|done| done.failures.clone()));
         // After an interrupt the table is incomplete, and an incomplete table must not replace a complete one.
@@ -73,6 +80,18 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
     match failures.first() {
         Some(first) => Err(Failure::new(first.clone())),
         None if interrupt::requested() => Ok(interrupt::exit_code()),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Measures one side of a figure's claims, and leaves its row in `out`.
+fn measure_one(papers: &[Paper], args: &SimPapers, cell: Cell, out: &mut Option<Out>) -> Result<ExitCode, Failure> {
+    let found = papers.first().and_then(|paper| Some((paper, chosen(paper, args).nth(cell.figure)?)));
+    let (paper, figure) = found.ok_or_else(|| Failure::new("--cell: no such figure"))?;
+    let mut plan = plan(paper, figure, args)?;
+    plan.sides = plan.sides.into_iter().skip(cell.side).take(1).collect();
+    match run(figure, plan, out)?.failures.first() {
+        Some(first) => Err(Failure::new(first.clone())),
         None => Ok(ExitCode::SUCCESS),
     }
 }
@@ -113,9 +132,9 @@ fn plan(paper: &Paper, figure: &Figure, args: &SimPapers) -> Result<Plan, Failur
     planned().map_err(|failure| failed(failure.to_string()))
 }
 
-/// Runs the measurements that a figure's claims need.
-fn run<'a>(paper: &Paper, figure: &'a Figure, args: &SimPapers, out: &mut Option<Out>) -> Result<Done<'a>, Failure> {
-    let Plan { command, setting, contenders, sides } = plan(paper, figure, args)?;
+/// Runs the measurements of a figure.
+fn run<'a>(figure: &'a Figure, plan: Plan, out: &mut Option<Out>) -> Result<Done<'a>, Failure> {
+    let Plan { command, setting, contenders, sides } = plan;
     let stamp = stamp(&setting);
     let mut done = Done { figure, command, rows: Vec::new(), failures: Vec::new() };
     for (side, place) in &sides {

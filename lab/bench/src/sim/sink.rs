@@ -175,8 +175,28 @@ impl Out {
     /// If the row cannot be written.
     pub fn append(&mut self, row: &Row, stamp: &str) -> Result<(), Failure> {
         let (seeds, sweep, counts) = (row.seeds.clone(), row.sweep.clone(), row.counts.clone());
-        let stored = Stored { fields: row.fields.clone(), seeds, sweep, counts, stamp: stamp.to_owned() };
-        let line = serde_json::to_string(&stored).expect("a row is made of numbers and text") + "\n";
+        self.store(&Stored { fields: row.fields.clone(), seeds, sweep, counts, stamp: stamp.to_owned() })
+    }
+
+    /// Moves the rows of another file of rows to this one. A missing file has no rows.
+    ///
+    /// # Errors
+    /// If the file is not one of rows, or a row cannot be written.
+    pub fn take(&mut self, path: &Path) -> Result<(), Failure> {
+        if !path.exists() {
+            return Ok(());
+        }
+        for row in Out::open(path)?.done {
+            self.store(&row)?;
+            self.done.push(row);
+        }
+        // The rows are in this file now; a file that remains is only in the way.
+        let _ = std::fs::remove_file(path);
+        Ok(())
+    }
+
+    fn store(&mut self, row: &Stored) -> Result<(), Failure> {
+        let line = serde_json::to_string(row).expect("a row is made of numbers and text") + "\n";
         self.file
             .write_all(line.as_bytes())
             .map_err(|error| Failure::new(format!("cannot write --out {}: {error}", self.path.display())))

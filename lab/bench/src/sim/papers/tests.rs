@@ -9,9 +9,10 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../papers")
 }
 
-fn args(folder: &Path) -> SimPapers {
+pub fn args(folder: &Path) -> SimPapers {
     let (folder, runs, seed) = (folder.to_owned(), 1, 1);
-    SimPapers { only: None, figure: None, folder, sweep: None, paper: false, runs, seed, out: None, write: None }
+    let (only, figure, sweep, out, jobs, cell, write) = Default::default();
+    SimPapers { only, figure, folder, sweep, paper: false, runs, seed, out, jobs, cell, write }
 }
 
 /// Every experiment parses with both sizes, has the contenders that its claims name, and runs on a machine with enough
@@ -44,14 +45,14 @@ fn every_file_is_one_that_can_be_run() {
 }
 
 /// Makes a folder with one file.
-fn one(name: &str, text: &str) -> PathBuf {
+pub fn one(name: &str, text: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("archipelago-papers-{}-{name}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("tiny.toml"), text).unwrap();
     folder
 }
 
-const TINY: &str = r#"
+pub const TINY: &str = r#"
 title = "A tiny paper"
 machine = "xeon-8180-4s"
 [[figure]]

@@ -1,0 +1,141 @@
+//! `--jobs`: measures in several processes at a time. A simulation runs on one thread, and what ran before in its process
+//! may change its result, since statics keep their content. So each side of a claim is measured by a process of its own,
+//! which runs this command with `--cell`.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+
+use super::data::Paper;
+use super::{chosen, plan};
+use crate::args::{Cell, SimPapers};
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::output::tell;
+use crate::sim::sink::{Out, stamp};
+
+/// A measurement that has no row yet.
+struct Job<'a> {
+    paper: &'a Paper,
+    cell: Cell,
+    /// What is measured, for messages.
+    what: String,
+}
+
+/// Measures what has no row in `out`, in `jobs` processes at a time, and appends the rows to `out`. A measurement that
+/// fails leaves no row. After an interrupt no process is started.
+///
+/// # Errors
+/// If a process cannot be started, or a row cannot be written.
+pub fn measure(papers: &[Paper], args: &SimPapers, jobs: usize, out: &mut Out) -> Result<(), Failure> {
+    let missing = missing(papers, args, out)?;
+    let (count, next, out) = (missing.len(), Mutex::new(missing.iter().enumerate()), Mutex::new(out));
+    let work = |worker: usize| -> Result<(), Failure> {
+        while let Some((number, job)) = { next.lock().expect("no panic").next() } {
+            if interrupt::requested() {
+                break;
+            }
+            tell(format!("{} of {count}: {}", number + 1, job.what));
+            let part = run(job, args, worker)?;
+            out.lock().expect("no panic").take(&part)?;
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..jobs.min(count)).map(|worker| scope.spawn(move || work(worker))).collect();
+        workers.into_iter().map(|worker| worker.join().expect("no panic")).collect()
+    })
+}
+
+fn missing<'a>(papers: &'a [Paper], args: &'a SimPapers, out: &Out) -> Result<Vec<Job<'a>>, Failure> {
+    let mut jobs = Vec::new();
+    for paper in papers {
+        for (number, figure) in chosen(paper, args).enumerate() {
+            let plan = plan(paper, figure, args)?;
+            let stamp = stamp(&plan.setting);
+            for (place, (side, contender)) in plan.sides.iter().enumerate() {
+                if out.done(&stamp, &plan.contenders[*contender], side.threads).is_none() {
+                    let cell = Cell { figure: number, side: place };
+                    let what = format!("{}, {}: {}, {} threads", paper.key, figure.name, side.name, side.threads);
+                    jobs.push(Job { paper, cell, what });
+                }
+            }
+        }
+    }
+    Ok(jobs)
+}
+
+/// Runs a measurement in a process of its own. Returns the file with its row.
+fn run(job: &Job<'_>, args: &SimPapers, worker: usize) -> Result<PathBuf, Failure> {
+    let failed = |error: std::io::Error| Failure::new(format!("cannot run a measurement: {error}"));
+    let part = std::env::temp_dir().join(format!("archipelago-papers-{}-{worker}.rows", std::process::id()));
+    let _ = std::fs::remove_file(&part);
+    let program = std::env::current_exe().map_err(failed)?;
+    // A failure is told by the process. The caller measures again what has no row, and reports the failure.
+    Command::new(program).args(words(job, args, &part)).stdout(Stdio::null()).status().map_err(failed)?;
+    Ok(part)
+}
+
+/// Returns the arguments of the process.
+fn words(job: &Job<'_>, args: &SimPapers, part: &Path) -> Vec<OsString> {
+    let mut words: Vec<OsString> = ["sim", "papers", "--only", &job.paper.key, "--folder"].map(Into::into).to_vec();
+    words.push(args.folder.clone().into());
+    let mut option = |name: &str, value: &str| words.push(format!("--{name}={value}").into());
+    args.figure.iter().for_each(|figure| option("figure", figure));
+    args.sweep.iter().for_each(|texts| option("sweep", texts));
+    option("runs", &args.runs.to_string());
+    option("seed", &args.seed.to_string());
+    option("cell", &format!("{}:{}", job.cell.figure, job.cell.side));
+    words.extend(args.paper.then(|| "--paper".into()));
+    words.extend(["--out".into(), part.into()]);
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Cli, Command as Cmd, Sim};
+    use crate::sim::papers::tests::{TINY, args, one};
+    use crate::sim::papers::{data, execute};
+
+    /// The arguments of each process choose its side, and the rows of all processes are those that the table needs.
+    #[test]
+    fn the_rows_of_all_processes_are_the_table() {
+        let folder = one("jobs", TINY);
+        let text = Some(String::new());
+        let all = SimPapers { sweep: text, figure: Some("Figure".to_owned()), paper: true, ..args(&folder) };
+        let papers = data::read(&folder, None).unwrap();
+        let (rows, part) = (folder.join("rows"), folder.join("part"));
+        let mut out = Out::open(&rows).unwrap();
+        let jobs = missing(&papers, &all, &out).unwrap();
+        assert_eq!(jobs.len(), 4);
+        for job in &jobs {
+            let words = [OsString::from("archipelago")].into_iter().chain(words(job, &all, &part));
+            let Ok(Cli { command: Some(Cmd::Sim { what }) }) = Cli::try_parse_from(words) else {
+                panic!("{}", job.what)
+            };
+            let Sim::Papers(one) = *what else { panic!("{}", job.what) };
+            assert_eq!((one.cell, one.only.as_deref()), (Some(job.cell), Some("tiny")));
+            assert_eq!((&one.sweep, one.paper, &one.figure, one.runs), (&all.sweep, true, &all.figure, 1));
+            if crate::sim::SIMULATED {
+                execute(&one).unwrap();
+                out.take(&part).unwrap();
+            }
+        }
+        let left = missing(&papers, &all, &Out::open(&rows).unwrap()).unwrap().len();
+        assert_eq!(left, if crate::sim::SIMULATED { 0 } else { 4 });
+        out.take(&folder.join("no file")).unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_cell_is_two_numbers() {
+        assert_eq!("3:1".parse(), Ok(Cell { figure: 3, side: 1 }));
+        for text in ["", "3", "3:", ":1", "a:1", "-1:1"] {
+            assert!(text.parse::<Cell>().is_err(), "{text}");
+        }
+    }
+}
