@@ -9,7 +9,8 @@ use archipelago_platform::atomic::{AtomicBool, AtomicI64, Ordering};
 use archipelago_platform::thread;
 use archipelago_sets::{
     CitrusTree, Forest, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu, OverRcu, OverRcuHmcs,
-    OverRcx, OverRcxStriped, OverRlu, RcuHtm, RcuHtmOneLock, Set, SetSession, SynchronousRcu, Tree, Visit,
+    OverRcuKilobyte, OverRcx, OverRcxKilobyte, OverRcxStriped, OverRcxSuccessors, OverRcxSuccessorsKilobyte, OverRlu,
+    RcuHtm, RcuHtmOneLock, RcuHtmOneLockKilobyte, Set, SetSession, SynchronousRcu, Tree, Visit,
 };
 use archipelago_sync::mvrlu::{ClockKind, Domain, Tuning};
 use archipelago_sync::rcx::{Padding, Rcx, Striped};
@@ -72,6 +73,9 @@ fn each(test: &dyn Tested) {
     test.run(Promise::Hashed, Hash::<OverRcu>::with_buckets(5));
     test.run(Promise::Ordered, Tree::<OverRcu>::default());
     test.run(Promise::Ordered, List::<OverRcuHmcs>::default());
+    test.run(Promise::Ordered, List::<OverRcuKilobyte>::default());
+    test.run(Promise::Hashed, Hash::<OverRcuKilobyte>::with_buckets(5));
+    test.run(Promise::Ordered, Tree::<OverRcuKilobyte>::default());
     test.run(Promise::Hashed, Hash::<OverRcu>::over(OverRcu::with_one_lock(), 5));
     test.run(Promise::Ordered, List::<SynchronousRcu>::default());
     test.run(Promise::Hashed, Hash::<SynchronousRcu>::with_buckets(5));
@@ -102,12 +106,17 @@ fn each_side_by_side(test: &dyn Tested) {
     }
     over(test, || OverRcx::over(Rcx::builder().nodes(2).passes(4).build()));
     over(test, || OverRcx::over(Rcx::fine_grained().build()));
+    over(test, || OverRcxKilobyte::over(Rcx::builder().nodes(2).build()));
+    over(test, || OverRcxSuccessors::over(Rcx::builder().nodes(2).build()));
+    over(test, || OverRcxSuccessors::over(Rcx::builder().nodes(4).without_transactions().build()));
+    over(test, || OverRcxSuccessorsKilobyte::over(Rcx::builder().nodes(4).build()));
     // With two stripes, nearly all nodes share their stripe with others.
     let few = |nodes, _| Striped::with_stripes(nodes, 2);
     over(test, || OverRcxStriped::over(Rcx::builder().nodes(3).build_with(few)));
     over(test, OverRcxStriped::default);
     over(test, RcuHtm::default);
     over(test, RcuHtmOneLock::default);
+    over(test, RcuHtmOneLockKilobyte::default);
     over(test, || RcuHtm::over(Region::by_version_locks()));
 }
 

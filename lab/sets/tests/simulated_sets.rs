@@ -8,7 +8,8 @@ use archipelago_check::linear;
 use archipelago_check::simulated::{THREADS, explore, explore_transactions, explore_with, stall};
 use archipelago_sets::{
     CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu, OverRcu, OverRcuHmcs,
-    OverRcx, OverRcxStriped, OverRlu, RcuHtm, RcuHtmOneLock, Set, SetSession, Tree, points,
+    OverRcuKilobyte, OverRcx, OverRcxStriped, OverRcxSuccessors, OverRcxSuccessorsKilobyte, OverRlu, RcuHtm,
+    RcuHtmOneLock, Set, SetSession, Tree, points,
 };
 use archipelago_sim::{Client, Fault, Point, SimAlloc, world};
 use archipelago_sync::mvrlu::{self, ClockKind, Tuning};
@@ -78,6 +79,7 @@ fn sets_over_rcu_are_linearizable_in_many_schedules() {
     linearizable(Promise::Ordered, List::<OverRcu>::default);
     linearizable(Promise::Hashed, || Hash::<OverRcu>::with_buckets(3));
     linearizable(Promise::Ordered, Tree::<OverRcu>::default);
+    linearizable(Promise::Ordered, List::<OverRcuKilobyte>::default);
 }
 
 #[test]
@@ -131,6 +133,12 @@ fn each_side_by_side<M: Mechanism<1> + Mechanism<2>>(make: impl Fn() -> M) {
 #[test]
 fn sets_over_rcx_are_linearizable_however_transactions_end() {
     each_side_by_side(OverRcx::default);
+}
+
+#[test]
+fn sets_over_rcx_as_published_are_linearizable_however_transactions_end() {
+    each_side_by_side(OverRcxSuccessors::default);
+    each_side_by_side(OverRcxSuccessorsKilobyte::default);
 }
 
 #[test]
