@@ -25,7 +25,8 @@
 //! 1,024 bytes.
 //!
 //! Rivals with algorithms of their own: the lock-free [`HarrisList`] (also as a table of lists), [`HazardList`] (the
-//! same with hazard pointers) and [`FraserSkipList`]; and [`CitrusTree`], which uses RCU with a lock per node.
+//! same with hazard pointers) and [`FraserSkipList`]; and [`CitrusTree`], which uses RCU
+//! with a lock per node, and [`PredicateCitrusTree`], the same with predicate RCU.
 //!
 //! ```
 //! use archipelago_sets::{OverMvRlu, Set, SetSession, Tree};
@@ -55,6 +56,7 @@ mod rcu_htm;
 mod rcu_htm_one_lock;
 mod room;
 mod scratch;
+mod sections;
 mod shared;
 mod skip_list;
 mod synchronous_rcu;
@@ -62,7 +64,7 @@ mod tag;
 mod tree;
 mod visit;
 
-pub use citrus::{CitrusSession, CitrusTree};
+pub use citrus::{AllReaders, Citrus, CitrusSession, CitrusTree, PredicateCitrusTree, ReadersOfKeys, Waiting};
 pub use forest::{Forest, ForestSession};
 pub use harris::{HarrisList, HarrisSession};
 pub use hash::{Hash, HashSession};

@@ -15,7 +15,8 @@ use archipelago_check::hostile::{
 use archipelago_check::watchdog::watchdog;
 use archipelago_sets::{
     CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRcx, OverRcxStriped,
-    OverRcxSuccessors, OverRlu, RcuHtm, RcuHtmOneLock, Set, SetSession, SynchronousRcu, Tree, Visit,
+    OverRcxSuccessors, OverRlu, PredicateCitrusTree, RcuHtm, RcuHtmOneLock, Set, SetSession, SynchronousRcu, Tree,
+    Visit,
 };
 use archipelago_sync::mvrlu::ClockKind;
 use archipelago_sync::rcx::Rcx;
@@ -89,6 +90,7 @@ fn each_over_rcu(test: &impl Test) {
     test.run("Harris list, hazard pointers", HazardList::default(), Beside::GoOn);
     test.run("Harris table, hazard pointers", HazardList::with_buckets(16), Beside::GoOn);
     test.run("Citrus tree", CitrusTree::default(), Beside::Wait);
+    test.run("Citrus tree, predicate RCU", PredicateCitrusTree::default(), Beside::Wait);
     test.run("skip list", FraserSkipList::default(), Beside::GoOn);
 }
 

@@ -2,8 +2,8 @@
 
 use archipelago_sets::{
     CitrusTree, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRcuHmcs, OverRcuKilobyte, OverRcx,
-    OverRcxKilobyte, OverRcxStriped, OverRcxSuccessors, OverRcxSuccessorsKilobyte, OverRlu, RcuHtm, RcuHtmOneLock,
-    RcuHtmOneLockKilobyte, SynchronousRcu, Tree,
+    OverRcxKilobyte, OverRcxStriped, OverRcxSuccessors, OverRcxSuccessorsKilobyte, OverRlu, PredicateCitrusTree,
+    RcuHtm, RcuHtmOneLock, RcuHtmOneLockKilobyte, SynchronousRcu, Tree,
 };
 use archipelago_sync::mvrlu::{ClockKind, Collection, Domain, Tuning};
 use archipelago_sync::rcx::{Builder, Rcx, Striped};
@@ -115,6 +115,7 @@ fn all() -> Vec<Over> {
         contender!("list", "harris-hp", |_| HazardList::default()),
         contender!("hash", "harris-hp", |spec| HazardList::with_buckets(spec.buckets)),
         contender!("tree", "citrus", |_| CitrusTree::default()),
+        contender!("tree", "citrus-predicate", |_| PredicateCitrusTree::default()),
     ];
     [
         rcu,
