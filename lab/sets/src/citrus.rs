@@ -18,7 +18,22 @@
 //! show that no count is needed. A successor that is not a child of the removed node is unlinked only after a wait for
 //! that guard. A successor that is a child of the removed node is itself removed together with its link, which the
 //! insertion notices. Any other removal only widens the range of keys that belong to a null link.
+//!
+//! # Which readers a removal waits for
+//! With plain RCU ([`AllReaders`]) it waits for all. With predicate RCU ([`ReadersOfKeys`]; Arbel and Morrison, 2015)
+//! it waits for the operations whose key is above the removed key and not above the successor's. Two kinds of
+//! operations need the wait. A search for the successor's key, which has passed the position of the new node, must
+//! still find the successor. And an insertion that has found the link to be null, to which the successor was linked
+//! meanwhile, must end before the link is null again, unless its key belongs there afterwards, too. A key above the
+//! successor's does. A key that is not above the removed one is impossible: it would have been below the lower bound of
+//! the link's keys, which only removals raise, each after such a wait for the keys that it excludes. The walk of
+//! another removal to its own successor needs no wait: this removal checks what it found under locks, and a node that
+//! is not removed stays on the way on which it was found. Ranges and readers that linger have all keys.
+//!
+//! Memory is freed by RCU in both cases, since a predicate does not tell which nodes a reader may reach. So with
+//! predicate RCU an operation enters two sections.
 
+use core::ops::RangeInclusive;
 use core::{cmp, ptr};
 
 use archipelago_platform::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -26,6 +41,7 @@ use archipelago_platform::hint;
 use archipelago_platform::plain::Plain;
 use archipelago_platform::sync::{Mutex, MutexGuard};
 
+use crate::sections::{Place, Section, Sections};
 use crate::{Set, SetSession, Visit, points};
 use archipelago_platform::watch::Watch;
 use archipelago_sync::backoff::Backoff;
@@ -80,30 +96,103 @@ impl Node {
     }
 }
 
-/// A binary search tree with a lock per node.
-pub struct CitrusTree {
+/// A binary search tree with a lock per node, whose removals wait for all readers.
+pub type CitrusTree = Citrus<AllReaders>;
+
+/// A binary search tree with a lock per node, whose removals wait only for operations on the keys that they move:
+/// Citrus with predicate RCU.
+///
+/// It has at most 1,024 sessions at a time; more panic.
+pub type PredicateCitrusTree = Citrus<ReadersOfKeys>;
+
+/// The way in which a removal waits for readers. The trait is sealed.
+pub trait Waiting: Default + Send + Sync + 'static {
+    /// A session's part of it.
+    #[doc(hidden)]
+    type Place<'w>;
+    /// A section.
+    #[doc(hidden)]
+    type Section<'p>;
+
+    #[doc(hidden)]
+    fn place(&self) -> Self::Place<'_>;
+
+    /// Enters a section with this key, or with all keys. The session has no other section.
+    #[doc(hidden)]
+    fn enter<'p>(place: &'p Self::Place<'_>, key: Option<u64>) -> Self::Section<'p>;
+
+    /// Waits for the sections that are open and have one of `keys`. The caller has none open, and no guard of the
+    /// domain.
+    #[doc(hidden)]
+    fn wait(&self, domain: &Domain, keys: &RangeInclusive<u64>);
+}
+
+/// A removal waits for all readers.
+#[derive(Default)]
+pub struct AllReaders;
+
+/// The sections are the guards of the tree's domain.
+impl Waiting for AllReaders {
+    type Place<'w> = ();
+    type Section<'p> = ();
+
+    fn place(&self) {}
+
+    #[inline]
+    fn enter((): &(), _: Option<u64>) {}
+
+    fn wait(&self, domain: &Domain, _: &RangeInclusive<u64>) {
+        domain.synchronize();
+    }
+}
+
+/// A removal waits for the readers of some keys.
+#[derive(Default)]
+pub struct ReadersOfKeys(Sections);
+
+impl Waiting for ReadersOfKeys {
+    type Place<'w> = Place<'w>;
+    type Section<'p> = Section<'p>;
+
+    fn place(&self) -> Place<'_> {
+        self.0.place()
+    }
+
+    #[inline]
+    fn enter<'p>(place: &'p Place<'_>, key: Option<u64>) -> Section<'p> {
+        key.map_or_else(|| place.enter(), |key| place.enter_for(key))
+    }
+
+    fn wait(&self, _: &Domain, keys: &RangeInclusive<u64>) {
+        self.0.wait_for(keys);
+    }
+}
+
+/// A binary search tree with a lock per node. See [`CitrusTree`] and [`PredicateCitrusTree`].
+pub struct Citrus<W: Waiting> {
     domain: Domain,
+    waiting: W,
     /// A node without a key, whose left child is the tree.
     root: Box<Node>,
 }
 
-impl Default for CitrusTree {
+impl<W: Waiting> Default for Citrus<W> {
     fn default() -> Self {
         // SAFETY: the node was just made.
         let root = unsafe { Box::from_raw(Node::boxed(0, 0, [ptr::null_mut(); 2])) };
-        Self { domain: Domain::new(), root }
+        Self { domain: Domain::new(), waiting: W::default(), root }
     }
 }
 
-impl Set for CitrusTree {
-    type Session<'s> = CitrusSession<'s>;
+impl<W: Waiting> Set for Citrus<W> {
+    type Session<'s> = CitrusSession<'s, W>;
 
-    fn session(&self) -> CitrusSession<'_> {
-        CitrusSession { tree: self, reader: self.domain.reader() }
+    fn session(&self) -> CitrusSession<'_, W> {
+        CitrusSession { tree: self, reader: self.domain.reader(), place: self.waiting.place() }
     }
 }
 
-impl Drop for CitrusTree {
+impl<W: Waiting> Drop for Citrus<W> {
     fn drop(&mut self) {
         let mut left = vec![self.root.child(LEFT)];
         while let Some(node) = left.pop() {
@@ -116,10 +205,17 @@ impl Drop for CitrusTree {
     }
 }
 
-/// A session on a [`CitrusTree`].
-pub struct CitrusSession<'s> {
-    tree: &'s CitrusTree,
+/// A session on a [`Citrus`].
+pub struct CitrusSession<'s, W: Waiting> {
+    tree: &'s Citrus<W>,
     reader: Reader<'s>,
+    place: W::Place<'s>,
+}
+
+/// An operation's guard and section.
+struct Inside<'o, W: Waiting> {
+    _guard: Guard<'o>,
+    _section: W::Section<'o>,
 }
 
 /// The result of a search. The references are valid in the guard of the search. After the guard they are valid while
@@ -141,7 +237,13 @@ impl Position<'_> {
 /// The nodes that a removal has unlinked: one node, or the node and its successor.
 type Out = [*mut Node; 2];
 
-impl CitrusSession<'_> {
+impl<W: Waiting> CitrusSession<'_, W> {
+    /// Begins an operation on this key, or on all keys.
+    #[inline]
+    fn enter(&self, key: Option<u64>) -> Inside<'_, W> {
+        Inside { _guard: self.reader.enter(), _section: W::enter(&self.place, key) }
+    }
+
     /// Searches a key.
     ///
     /// # Safety
@@ -165,7 +267,7 @@ impl CitrusSession<'_> {
     /// Attempts to remove a key once. Returns `None` to try again; otherwise the value, if the key was present, and the
     /// unlinked nodes.
     fn try_remove(&self, key: u64) -> Option<Option<(u64, Out)>> {
-        let guard = self.reader.enter();
+        let inside = self.enter(Some(key));
         // SAFETY: the caller is in the guard; below, nodes are locked and checked before it ends.
         let place = unsafe { self.find(key) };
         let Some(node) = place.at else { return Some(None) };
@@ -176,7 +278,7 @@ impl CitrusSession<'_> {
         // Uses the pointer as it was linked: a pointer derived from the reference could not be freed.
         let removed = place.parent.child(place.side);
         let out = match [node.child(LEFT), node.child(RIGHT)] {
-            [left, right] if !left.is_null() && !right.is_null() => self.replace(&place, node, guard)?,
+            [left, right] if !left.is_null() && !right.is_null() => self.replace(&place, node, inside)?,
             [left, right] => {
                 node.removed.store(true, Ordering::Relaxed);
                 place.parent.set(place.side, if left.is_null() { right } else { left });
@@ -188,7 +290,7 @@ impl CitrusSession<'_> {
 
     /// Puts a new node with the successor's key in the place of a locked node with two children. Returns the successor,
     /// or `None` to try again.
-    fn replace(&self, place: &Position<'_>, node: &Node, guard: Guard<'_>) -> Option<*mut Node> {
+    fn replace(&self, place: &Position<'_>, node: &Node, inside: Inside<'_, W>) -> Option<*mut Node> {
         // SAFETY: inside the guard; the child is not null, by the caller. Nodes that are locked below outlive the
         // guard.
         let (mut above, mut last) = (node, unsafe { &*node.child(RIGHT) });
@@ -212,10 +314,11 @@ impl CitrusSession<'_> {
         let _new = unsafe { &*new }.lock();
         node.removed.store(true, Ordering::Relaxed);
         place.parent.set(place.side, new);
-        drop(guard);
+        drop(inside);
         if !is_child {
             // Waits for readers on their way to the successor, which have already passed the position of the new node.
-            self.tree.domain.synchronize();
+            // The successor's key is greater than the removed one, so the sum does not overflow.
+            self.tree.waiting.wait(&self.tree.domain, &(*node.key + 1..=*last.key));
             above.set(LEFT, last.child(RIGHT));
         }
         last.removed.store(true, Ordering::Relaxed);
@@ -223,11 +326,11 @@ impl CitrusSession<'_> {
     }
 }
 
-impl SetSession for CitrusSession<'_> {
+impl<W: Waiting> SetSession for CitrusSession<'_, W> {
     fn insert(&mut self, key: u64, value: u64) -> bool {
         let backoff = Backoff::new();
         loop {
-            let guard = self.reader.enter();
+            let inside = self.enter(Some(key));
             // SAFETY: inside the guard.
             let place = unsafe { self.find(key) };
             if place.at.is_some() {
@@ -239,7 +342,7 @@ impl SetSession for CitrusSession<'_> {
                 place.parent.set(place.side, Node::boxed(key, value, [ptr::null_mut(); 2]));
                 return true;
             }
-            drop(guard);
+            drop(inside);
             backoff.wait();
         }
     }
@@ -263,19 +366,19 @@ impl SetSession for CitrusSession<'_> {
 
     #[inline]
     fn get(&mut self, key: u64) -> Option<u64> {
-        let _guard = self.reader.enter();
+        let _inside = self.enter(Some(key));
         // SAFETY: inside the guard.
         unsafe { self.find(key) }.at.map(|node| *node.value)
     }
 
     fn linger(&mut self, visit: &Visit) {
-        let _guard = self.reader.enter();
+        let _inside = self.enter(None);
         visit.stay();
     }
 
     /// The entries are read at different moments.
     fn range(&mut self, from: u64, to: u64) -> Vec<(u64, u64)> {
-        let _guard = self.reader.enter();
+        let _inside = self.enter(None);
         let (mut found, mut path, mut next) = (Vec::new(), Vec::<&Node>::new(), self.tree.root.child(LEFT));
         loop {
             // SAFETY: the node was reached in the guard.

@@ -17,11 +17,16 @@
 //! | [`OverRcuHmcs`] | linearizable | under the writers' locks | as over RCU, with a hierarchical lock |
 //! | [`SynchronousRcu`] | linearizable | under the writers' locks | as over RCU, and a thread that removes a node waits for readers |
 //! | [`OverRcx`], [`OverRcxStriped`] | linearizable | one after another | run in parallel, with the nodes that they change locked by two levels of locks |
+//! | [`OverRcxSuccessors`], [`OverRcxSuccessorsKilobyte`] | linearizable | as over RCX | as over RCX, and a list's updates lock successors, too |
 //! | [`RcuHtm`] | linearizable | one after another | run in parallel, each a transaction, or with the nodes that it changes locked |
 //! | [`RcuHtmOneLock`] | linearizable | one after another | run in parallel, each a transaction; after ten aborts, or without hardware transactions, an update holds its scopes' locks |
 //!
+//! [`OverRcuKilobyte`], [`OverRcxKilobyte`], [`OverRcxSuccessorsKilobyte`] and [`RcuHtmOneLockKilobyte`] have nodes of
+//! 1,024 bytes.
+//!
 //! Rivals with algorithms of their own: the lock-free [`HarrisList`] (also as a table of lists), [`HazardList`] (the
-//! same with hazard pointers) and [`FraserSkipList`]; and [`CitrusTree`], which uses RCU with a lock per node.
+//! same with hazard pointers) and [`FraserSkipList`]; and [`CitrusTree`], which uses RCU
+//! with a lock per node, and [`PredicateCitrusTree`], the same with predicate RCU.
 //!
 //! ```
 //! use archipelago_sets::{OverMvRlu, Set, SetSession, Tree};
@@ -49,7 +54,9 @@ mod over_rlu;
 mod plan;
 mod rcu_htm;
 mod rcu_htm_one_lock;
+mod room;
 mod scratch;
+mod sections;
 mod shared;
 mod skip_list;
 mod synchronous_rcu;
@@ -57,7 +64,7 @@ mod tag;
 mod tree;
 mod visit;
 
-pub use citrus::{CitrusSession, CitrusTree};
+pub use citrus::{AllReaders, Citrus, CitrusSession, CitrusTree, PredicateCitrusTree, ReadersOfKeys, Waiting};
 pub use forest::{Forest, ForestSession};
 pub use harris::{HarrisList, HarrisSession};
 pub use hash::{Hash, HashSession};
@@ -66,11 +73,12 @@ pub use list::{List, ListSession};
 pub use mechanism::Mechanism;
 pub use optimistic::Optimistic;
 pub use over_mvrlu::OverMvRlu;
-pub use over_rcu::{OverRcu, OverRcuHmcs, RcuUnder};
-pub use over_rcx::{OverRcx, OverRcxStriped};
+pub use over_rcu::{OverRcu, OverRcuHmcs, OverRcuKilobyte, RcuUnder};
+pub use over_rcx::{OverRcx, OverRcxKilobyte, OverRcxStriped, OverRcxSuccessors, OverRcxSuccessorsKilobyte};
 pub use over_rlu::OverRlu;
 pub use rcu_htm::RcuHtm;
-pub use rcu_htm_one_lock::RcuHtmOneLock;
+pub use rcu_htm_one_lock::{RcuHtmOneLock, RcuHtmOneLockKilobyte};
+pub use room::{Kilobyte, Room, Snug};
 pub use skip_list::{FraserSession, FraserSkipList};
 pub use synchronous_rcu::SynchronousRcu;
 pub use tree::{Tree, TreeSession};

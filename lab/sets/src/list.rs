@@ -139,6 +139,7 @@ pub(crate) fn insert<U: Update<1>>(tx: &mut U, root: U::Link, key: u64, value: u
     unsafe {
         let to = Some(tx.alloc(Node { key, value, next: [from] }));
         tx.set_next(place.before, 0, Change { from, to })?;
+        from.into_iter().for_each(|successor| tx.beside(successor));
     }
     Ok(true)
 }
@@ -152,6 +153,7 @@ pub(crate) fn remove<U: Update<1>>(tx: &mut U, root: U::Link, key: u64) -> Resul
         let node = tx.node(link);
         tx.set_next(place.before, 0, Change { from: Some(link), to: node.next[0] })?;
         tx.retire(link, &node)?;
+        node.next[0].into_iter().for_each(|successor| tx.beside(successor));
         Ok(Some(node.value))
     }
 }

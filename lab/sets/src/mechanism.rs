@@ -120,6 +120,14 @@ pub trait Update<const LINKS: usize>: View<LINKS> {
     /// once.
     unsafe fn retire(&mut self, link: Self::Link, node: &Node<Self::Link, LINKS>) -> Result<(), Conflict>;
 
+    /// Called with the successor of a node that the update inserts before it, or removes. The update does not change
+    /// the successor. A mechanism may exclude other updates of the successor nevertheless, as published programs do.
+    ///
+    /// # Safety
+    /// As [`View::step`].
+    #[inline]
+    unsafe fn beside(&mut self, _: Self::Link) {}
+
     /// Called between two changes. A reader that can see the second change must have begun after the first change. So
     /// if changes do not become visible at once, this function waits for readers.
     fn settle(&mut self) {}

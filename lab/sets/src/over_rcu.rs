@@ -1,10 +1,13 @@
 //! Structures over RCU: readers read the nodes directly, and writers hold locks.
 
+use core::marker::PhantomData;
+
 use archipelago_platform::sync::{Mutex, MutexGuard};
 use archipelago_sync::lock::{self, RawHmcs};
 use archipelago_sync::rcu::{Domain, Reader};
 
 use crate::mechanism::{Change, Conflict, Mechanism, Node, Session, Update, View};
+use crate::room::{Kilobyte, Room, Snug};
 use crate::shared::{Reading, Shared, SharedLink, pointer};
 
 /// Structures over [`rcu`](archipelago_sync::rcu), with one lock for writers per scope (a set of nodes that is updated
@@ -15,16 +18,20 @@ pub type OverRcu = RcuUnder<Mutex<()>>;
 /// other threads wait on this node, a bounded number of times.
 pub type OverRcuHmcs = RcuUnder<lock::Mutex<RawHmcs, ()>>;
 
-/// Structures over RCU with a lock of type `L` for writers.
+/// The same as [`OverRcu`] with nodes of 1,024 bytes, as in the program with which RCX was measured.
+pub type OverRcuKilobyte = RcuUnder<Mutex<()>, Kilobyte>;
+
+/// Structures over RCU with a lock of type `L` for writers, and nodes that take the room `R`.
 #[derive(Default)]
-pub struct RcuUnder<L> {
+pub struct RcuUnder<L, R = Snug> {
     domain: Domain,
     /// As many locks as the structure has scopes, or one.
     locks: Box<[L]>,
     one: bool,
+    room: PhantomData<R>,
 }
 
-impl<L: Default> RcuUnder<L> {
+impl<L: Default, R: Default> RcuUnder<L, R> {
     /// Makes the mechanism with one lock for a whole structure, even for a hash table.
     pub fn with_one_lock() -> Self {
         Self { one: true, ..Self::default() }
@@ -56,33 +63,31 @@ impl Exclusive for lock::Mutex<RawHmcs, ()> {
     }
 }
 
-type RcuLink<const LINKS: usize> = SharedLink<LINKS, ()>;
-
-impl<L: Exclusive, const LINKS: usize> Mechanism<LINKS> for RcuUnder<L> {
-    type Link = RcuLink<LINKS>;
-    type Session<'m> = RcuSession<'m, L>;
+impl<L: Exclusive, R: Room, const LINKS: usize> Mechanism<LINKS> for RcuUnder<L, R> {
+    type Link = SharedLink<LINKS, R>;
+    type Session<'m> = RcuSession<'m, L, R>;
 
     fn for_scopes(self, scopes: usize) -> Self {
         let locks = if self.one { 1 } else { scopes };
         Self { locks: (0..locks).map(|_| L::default()).collect(), ..self }
     }
 
-    fn root(&self) -> RcuLink<LINKS> {
-        Shared::boxed(Node { key: 0, next: [None; LINKS], value: 0 }, ())
+    fn root(&self) -> SharedLink<LINKS, R> {
+        Shared::boxed(Node { key: 0, next: [None; LINKS], value: 0 }, R::default())
     }
 
-    fn session(&self) -> RcuSession<'_, L> {
+    fn session(&self) -> RcuSession<'_, L, R> {
         RcuSession { over: self, reader: self.domain.reader() }
     }
 }
 
 #[doc(hidden)]
-pub struct RcuSession<'m, L> {
-    over: &'m RcuUnder<L>,
+pub struct RcuSession<'m, L, R> {
+    over: &'m RcuUnder<L, R>,
     reader: Reader<'m>,
 }
 
-impl<L: Exclusive> RcuSession<'_, L> {
+impl<L: Exclusive, R> RcuSession<'_, L, R> {
     fn lock(&self, scope: usize) -> L::Held<'_> {
         self.over.locks[if self.over.one { 0 } else { scope }].hold()
     }
@@ -90,7 +95,7 @@ impl<L: Exclusive> RcuSession<'_, L> {
     /// Runs `body` with the locks of all the scopes held. The locks are taken in ascending order, so threads cannot
     /// deadlock.
     #[inline]
-    fn locked<R>(&self, scopes: &[usize], body: impl FnOnce() -> R) -> R {
+    fn locked<T>(&self, scopes: &[usize], body: impl FnOnce() -> T) -> T {
         match scopes {
             [one] => {
                 let _lock = self.lock(*one);
@@ -109,24 +114,24 @@ impl<L: Exclusive> RcuSession<'_, L> {
     }
 }
 
-impl<L: Exclusive, const LINKS: usize> Session<LINKS> for RcuSession<'_, L> {
-    type Link = RcuLink<LINKS>;
+impl<L: Exclusive, R: Room, const LINKS: usize> Session<LINKS> for RcuSession<'_, L, R> {
+    type Link = SharedLink<LINKS, R>;
     type View<'s>
-        = Reading<()>
+        = Reading<R>
     where
         Self: 's;
     type Update<'s>
-        = Locked<'s>
+        = Locked<'s, R>
     where
         Self: 's;
 
     #[inline]
-    fn read<R>(&mut self, body: impl FnOnce(&Reading<()>) -> R) -> R {
+    fn read<T>(&mut self, body: impl FnOnce(&Reading<R>) -> T) -> T {
         let _guard = self.reader.enter();
         body(&Reading::new())
     }
 
-    fn read_at_once<R>(&mut self, scopes: &[usize], body: impl FnOnce(&Reading<()>) -> R) -> R {
+    fn read_at_once<T>(&mut self, scopes: &[usize], body: impl FnOnce(&Reading<R>) -> T) -> T {
         self.locked(scopes, || {
             let _guard = self.reader.enter();
             body(&Reading::new())
@@ -135,10 +140,10 @@ impl<L: Exclusive, const LINKS: usize> Session<LINKS> for RcuSession<'_, L> {
 
     /// Runs without a guard: nodes of a scope are retired only by the holder of the scope's lock.
     #[inline]
-    fn update<R>(&mut self, scopes: &[usize], mut body: impl FnMut(&mut Locked<'_>) -> Result<R, Conflict>) -> R {
+    fn update<T>(&mut self, scopes: &[usize], mut body: impl FnMut(&mut Locked<'_, R>) -> Result<T, Conflict>) -> T {
         self.reader.give_way();
         self.locked(scopes, || {
-            let mut locked = Locked { domain: &self.over.domain, reader: &self.reader };
+            let mut locked = Locked { domain: &self.over.domain, reader: &self.reader, room: PhantomData };
             let Ok(result) = body(&mut locked) else { unreachable!("nothing conflicts under the locks") };
             result
         })
@@ -151,40 +156,41 @@ impl<L: Exclusive, const LINKS: usize> Session<LINKS> for RcuSession<'_, L> {
 
 /// An update, which holds the locks.
 #[doc(hidden)]
-pub struct Locked<'s> {
+pub struct Locked<'s, R> {
     domain: &'s Domain,
     reader: &'s Reader<'s>,
+    room: PhantomData<R>,
 }
 
-impl<const LINKS: usize> View<LINKS> for Locked<'_> {
-    type Link = RcuLink<LINKS>;
+impl<R: Room, const LINKS: usize> View<LINKS> for Locked<'_, R> {
+    type Link = SharedLink<LINKS, R>;
 
     #[inline]
-    unsafe fn step(&self, link: RcuLink<LINKS>, side: usize) -> (u64, Option<RcuLink<LINKS>>) {
+    unsafe fn step(&self, link: SharedLink<LINKS, R>, side: usize) -> (u64, Option<SharedLink<LINKS, R>>) {
         // SAFETY: the caller's promise.
         unsafe { Reading::new().step(link, side) }
     }
 
     #[inline]
-    unsafe fn toward(&self, link: RcuLink<LINKS>, key: u64) -> (u64, Option<RcuLink<LINKS>>) {
+    unsafe fn toward(&self, link: SharedLink<LINKS, R>, key: u64) -> (u64, Option<SharedLink<LINKS, R>>) {
         // SAFETY: the caller's promise.
         unsafe { Reading::new().toward(link, key) }
     }
 
     #[inline]
-    unsafe fn node(&self, link: RcuLink<LINKS>) -> Node<RcuLink<LINKS>, LINKS> {
+    unsafe fn node(&self, link: SharedLink<LINKS, R>) -> Node<SharedLink<LINKS, R>, LINKS> {
         // SAFETY: the caller's promise.
         unsafe { Reading::new().node(link) }
     }
 }
 
-impl<const LINKS: usize> Update<LINKS> for Locked<'_> {
+impl<R: Room, const LINKS: usize> Update<LINKS> for Locked<'_, R> {
     #[inline]
     unsafe fn set_next(
         &mut self,
-        link: RcuLink<LINKS>,
+        link: SharedLink<LINKS, R>,
         side: usize,
-        change: Change<RcuLink<LINKS>>,
+        change: Change<SharedLink<LINKS, R>>,
     ) -> Result<(), Conflict> {
         // SAFETY: by the caller's promise `link` and the node to which the new link leads are alive.
         unsafe { link.shared().next[side].publish(pointer(change.to)) };
@@ -192,12 +198,16 @@ impl<const LINKS: usize> Update<LINKS> for Locked<'_> {
     }
 
     #[inline]
-    unsafe fn alloc(&mut self, node: Node<RcuLink<LINKS>, LINKS>) -> RcuLink<LINKS> {
-        Shared::boxed(node, ())
+    unsafe fn alloc(&mut self, node: Node<SharedLink<LINKS, R>, LINKS>) -> SharedLink<LINKS, R> {
+        Shared::boxed(node, R::default())
     }
 
     #[inline]
-    unsafe fn retire(&mut self, link: RcuLink<LINKS>, _: &Node<RcuLink<LINKS>, LINKS>) -> Result<(), Conflict> {
+    unsafe fn retire(
+        &mut self,
+        link: SharedLink<LINKS, R>,
+        _: &Node<SharedLink<LINKS, R>, LINKS>,
+    ) -> Result<(), Conflict> {
         // SAFETY: the node is from `Shared::boxed`. The rest is the caller's promise, since the node is unlinked
         // already.
         unsafe { self.reader.enter().retire_box(link.0.as_ptr()) };

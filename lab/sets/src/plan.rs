@@ -16,11 +16,12 @@
 use archipelago_platform::{touch, touch_mut};
 
 use crate::mechanism::{Change, Conflict, Node, Update, View};
+use crate::room::Aside;
 use crate::scratch::Scratch;
 use crate::shared::{Reading, Shared, SharedLink, pointer};
 
 /// A planned change of a link.
-pub(super) struct Write<const LINKS: usize, X> {
+pub(super) struct Write<const LINKS: usize, X: Aside> {
     pub(super) node: *mut Shared<LINKS, X>,
     pub(super) side: usize,
     /// The value on which the update was decided.
@@ -29,22 +30,24 @@ pub(super) struct Write<const LINKS: usize, X> {
 }
 
 /// A node that is to be retired, with the links on which the update was decided.
-pub(super) struct Retired<const LINKS: usize, X> {
+pub(super) struct Retired<const LINKS: usize, X: Aside> {
     pub(super) node: *mut Shared<LINKS, X>,
     links: [*mut Shared<LINKS, X>; LINKS],
 }
 
 /// The changes of an update, in the order in which readers may see them.
-pub struct Plan<const LINKS: usize, X> {
+pub struct Plan<const LINKS: usize, X: Aside> {
     pub(super) writes: Vec<Write<LINKS, X>>,
     pub(super) retired: Vec<Retired<LINKS, X>>,
     /// New nodes that are not linked yet.
     made: Vec<*mut Shared<LINKS, X>>,
+    /// Nodes that are neither changed nor retired, and from which other updates are kept away nevertheless.
+    beside: Vec<*mut Shared<LINKS, X>>,
 }
 
-impl<const LINKS: usize, X> Plan<LINKS, X> {
+impl<const LINKS: usize, X: Aside> Plan<LINKS, X> {
     pub(super) const fn new() -> Self {
-        Self { writes: Vec::new(), retired: Vec::new(), made: Vec::new() }
+        Self { writes: Vec::new(), retired: Vec::new(), made: Vec::new(), beside: Vec::new() }
     }
 
     /// Returns whether the plan changes and retires nothing.
@@ -57,6 +60,7 @@ impl<const LINKS: usize, X> Plan<LINKS, X> {
         self.writes.clear();
         self.retired.clear();
         self.made.clear();
+        self.beside.clear();
     }
 
     /// Empties the plan. Passes the data of each new node to `show`, and frees the node.
@@ -69,9 +73,11 @@ impl<const LINKS: usize, X> Plan<LINKS, X> {
         self.clear();
     }
 
-    /// Returns the existing nodes that the update changes or retires, possibly more than once.
+    /// Returns the existing nodes that the update changes or retires, and those that are kept beside them, possibly
+    /// more than once.
     pub(super) fn nodes(&self) -> impl Iterator<Item = *mut Shared<LINKS, X>> {
-        self.writes.iter().map(|write| write.node).chain(self.retired.iter().map(|retired| retired.node))
+        let (changed, retired) = (self.writes.iter().map(|write| write.node), self.retired.iter());
+        changed.chain(retired.map(|retired| retired.node)).chain(self.beside.iter().copied())
     }
 
     /// Returns whether `holds` returns true for every link on which the update was decided; stops at the first false.
@@ -111,10 +117,13 @@ impl<const LINKS: usize, X> Plan<LINKS, X> {
 #[doc(hidden)]
 pub trait Commit: Default + Send + Sync + 'static {
     /// The mechanism's data in each node.
-    type Beside: Send + Sync;
+    type Beside: Aside;
 
     /// The state of an update from before it is decided until it is done.
     type Turn<'c>;
+
+    /// Whether an update also excludes other updates of its nodes' successors ([`Update::beside`]).
+    const SUCCESSORS: bool = false;
 
     /// Returns the mechanism, prepared for a structure with this number of scopes. A scope is a set of nodes that is
     /// updated independently of others, such as a bucket.
@@ -216,6 +225,14 @@ impl<const LINKS: usize, C: Commit> Update<LINKS> for Planning<'_, LINKS, C> {
         plan.retired.push(Retired { node: retired, links });
         plan.retired.last().into_iter().for_each(|last| touch_mut(last, size_of::<Retired<LINKS, C::Beside>>()));
         Ok(())
+    }
+
+    #[inline]
+    unsafe fn beside(&mut self, link: Self::Link) {
+        // No other thread knows a new node.
+        if C::SUCCESSORS && !self.plan.made.contains(&link.0.as_ptr()) {
+            self.plan.beside.push(link.0.as_ptr());
+        }
     }
 
     fn changes_one_link(&self) -> bool {

@@ -12,6 +12,8 @@
 //! Threads that hold the lock exclude each other. So updates of the same nodes happen one at a time. Each update
 //! checks, in that instant or under the lock, whether everything on which it was decided still holds (`plan.rs`).
 
+use core::marker::PhantomData;
+
 use archipelago_platform::atomic::{AtomicBool, Ordering};
 use archipelago_platform::htm::{HELD, Htm, Site};
 use archipelago_platform::pad::CachePadded;
@@ -20,11 +22,15 @@ use archipelago_sync::lock::{Mutex, MutexGuard, RawTicket};
 
 use crate::optimistic::Optimistic;
 use crate::plan::{Commit, Plan};
+use crate::room::{Aside, Kilobyte, Room, Snug};
 use crate::scratch::Scratch;
 
 /// Structures over RCU whose updates are transactions, with one lock per scope: a list or tree has one scope, a hash
 /// table has one per bucket.
 pub type RcuHtmOneLock = Optimistic<BesideLock>;
+
+/// The same as [`RcuHtmOneLock`] with nodes of 1,024 bytes, as in the kernel module.
+pub type RcuHtmOneLockKilobyte = Optimistic<BesideLock<Kilobyte>>;
 
 /// The number of aborts after which an update takes the locks of its scopes.
 const TRIES: u64 = 10;
@@ -38,39 +44,44 @@ static UPDATES: Site = Site::new("RCU-HTM with one lock: update");
 type Lock = Mutex<RawTicket, ()>;
 
 #[doc(hidden)]
-pub struct BesideLock {
+pub struct BesideLock<R = Snug> {
     htm: Option<Htm>,
     locks: Box<[CachePadded<Lock>]>,
+    room: PhantomData<R>,
 }
 
-impl Default for BesideLock {
+impl<R> Default for BesideLock<R> {
     fn default() -> Self {
-        Self { htm: Htm::get(), locks: Box::default() }
+        Self { htm: Htm::get(), locks: Box::default(), room: PhantomData }
     }
 }
 
 /// The locks of an update, and the guards of the held locks: of all locks, or of none.
 #[doc(hidden)]
 pub struct Turn<'c> {
-    over: &'c BesideLock,
+    locks: &'c [CachePadded<Lock>],
     scopes: &'c [usize],
     held: Vec<MutexGuard<'c, RawTicket, ()>>,
 }
 
 impl Turn<'_> {
     fn is_free(&self) -> bool {
-        self.scopes.iter().all(|scope| !self.over.locks[*scope].is_locked())
+        self.scopes.iter().all(|scope| !self.locks[*scope].is_locked())
     }
 }
 
 /// The data in a node: whether the node was removed. This flag is changed in transactions and under the lock.
 #[doc(hidden)]
-pub struct Removed(AtomicBool);
+pub struct Removed<R>(AtomicBool, PhantomData<R>);
 
-impl BesideLock {
+impl<R: Room> Aside for Removed<R> {
+    type Room = R;
+}
+
+impl<R: Room> BesideLock<R> {
     /// Returns whether the nodes are not removed, and the links on which the update was decided are as it saw them. The
     /// transaction, or the lock, orders these accesses.
-    fn holds<const LINKS: usize>(plan: &Plan<LINKS, Removed>) -> bool {
+    fn holds<const LINKS: usize>(plan: &Plan<LINKS, Removed<R>>) -> bool {
         plan.each_seen(|node, side, seen| {
             // SAFETY: the node was seen in the guard, which still lasts.
             let node = unsafe { &*node };
@@ -78,7 +89,7 @@ impl BesideLock {
         })
     }
 
-    fn happen<const LINKS: usize>(plan: &Plan<LINKS, Removed>) {
+    fn happen<const LINKS: usize>(plan: &Plan<LINKS, Removed<R>>) {
         for write in &plan.writes {
             // SAFETY: as in `holds`. The new link leads to a node that is retired only after the last link to the node
             // is removed.
@@ -91,8 +102,8 @@ impl BesideLock {
     }
 }
 
-impl Commit for BesideLock {
-    type Beside = Removed;
+impl<R: Room> Commit for BesideLock<R> {
+    type Beside = Removed<R>;
     type Turn<'c> = Turn<'c>;
 
     fn for_scopes(self, scopes: usize) -> Self {
@@ -100,21 +111,21 @@ impl Commit for BesideLock {
         Self { locks: (0..scopes).map(lock).collect(), ..self }
     }
 
-    fn beside(&self) -> Removed {
-        Removed(AtomicBool::new(false))
+    fn beside(&self) -> Removed<R> {
+        Removed(AtomicBool::new(false), PhantomData)
     }
 
-    fn gone(&self, _: &Removed) {}
+    fn gone(&self, _: &Removed<R>) {}
 
     /// The locks are taken in ascending order, so threads cannot deadlock.
     fn turn<'c>(&'c self, scopes: &'c [usize], failed: u64) -> Turn<'c> {
         debug_assert!(scopes.is_sorted_by(|a, b| a < b));
         let alone = self.htm.is_none() || failed >= TRIES;
         let held = if alone { scopes.iter().map(|scope| self.locks[*scope].lock()).collect() } else { Vec::new() };
-        Turn { over: self, scopes, held }
+        Turn { locks: &self.locks, scopes, held }
     }
 
-    fn commit<const LINKS: usize>(&self, plan: &Plan<LINKS, Removed>, _: &mut Scratch, turn: &Turn<'_>) -> bool {
+    fn commit<const LINKS: usize>(&self, plan: &Plan<LINKS, Removed<R>>, _: &mut Scratch, turn: &Turn<'_>) -> bool {
         let Some(htm) = self.htm.filter(|_| turn.held.is_empty()) else {
             let holds = Self::holds(plan);
             if holds {

@@ -1,13 +1,10 @@
-//! Structures over RCU in the form with which papers compare: a counter for each session, spin locks, and grace periods
-//! inside updates. A thread that removes a node waits for a grace period before it frees the node.
+//! Structures over RCU in the form with which papers compare: a counter for each session (`sections.rs`), spin locks,
+//! and grace periods inside updates. A thread that removes a node waits for a grace period before it frees the node.
 
-use archipelago_platform::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
-use archipelago_platform::pad::CachePadded;
-use archipelago_platform::sync::Mutex;
-use archipelago_sync::backoff::Backoff;
 use archipelago_sync::lock::{self, RawTtas};
 
 use crate::mechanism::{Change, Conflict, Mechanism, Node, Session, Update, View};
+use crate::sections::{Place, Sections};
 use crate::shared::{Reading, Shared, SharedLink, pointer};
 
 /// Structures over RCU whose updates wait for readers and then free the removed nodes, after Matveev et al., *RLU*
@@ -17,78 +14,6 @@ use crate::shared::{Reading, Shared, SharedLink, pointer};
 pub struct SynchronousRcu {
     locks: Box<[lock::Mutex<RawTtas, ()>]>,
     sections: Sections,
-}
-
-/// The most sessions at a time.
-const SESSIONS: usize = if cfg!(loom) { 3 } else { 1024 };
-
-/// A counter for each session, which is odd while the session reads.
-struct Sections {
-    /// This field is on a cache line whose data does not change, since each section reads the address of the counters.
-    counters: CachePadded<Box<[CachePadded<AtomicU64>]>>,
-    /// The number of counters that were ever used.
-    used: AtomicUsize,
-    /// Counters of sessions that have ended.
-    free: Mutex<Vec<usize>>,
-}
-
-impl Default for Sections {
-    fn default() -> Self {
-        let counters = (0..SESSIONS).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
-        Self { counters: CachePadded::new(counters), used: AtomicUsize::new(0), free: Mutex::default() }
-    }
-}
-
-impl Sections {
-    /// Returns the number of a free counter.
-    ///
-    /// # Panics
-    /// If there are [`SESSIONS`] sessions already.
-    fn take(&self) -> usize {
-        if let Some(ended) = self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).pop() {
-            return ended;
-        }
-        let new = self.used.fetch_add(1, Ordering::Relaxed);
-        assert!(new < SESSIONS, "no more than {SESSIONS} sessions at a time");
-        new
-    }
-
-    fn give(&self, counter: usize) {
-        self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(counter);
-    }
-
-    /// Enters a section. The fence orders the counter's store before the section's reads. It pairs with the fence of
-    /// [`synchronize`](Self::synchronize): either `synchronize` sees the section, or the section sees what was unlinked
-    /// before.
-    #[inline]
-    fn enter(&self, counter: usize) {
-        let counter = &self.counters[counter];
-        counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-    }
-
-    /// Leaves a section. Release: the section's reads precede the freeing that [`synchronize`](Self::synchronize)
-    /// permits to its caller.
-    #[inline]
-    fn leave(&self, counter: usize) {
-        let counter = &self.counters[counter];
-        counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Release);
-    }
-
-    /// Waits until all sections that are open now have ended. The caller has none open. A session whose counter is not
-    /// counted by `used` yet takes its counter later. Its first section's fence comes later, too, so the session sees
-    /// what was unlinked.
-    fn synchronize(&self) {
-        fence(Ordering::SeqCst);
-        for counter in &self.counters[..self.used.load(Ordering::Relaxed).min(SESSIONS)] {
-            let seen = counter.load(Ordering::Acquire);
-            let backoff = Backoff::new();
-            while seen % 2 == 1 && counter.load(Ordering::Acquire) == seen {
-                backoff.wait();
-            }
-        }
-        fence(Ordering::Acquire);
-    }
 }
 
 type Link<const LINKS: usize> = SharedLink<LINKS, ()>;
@@ -108,37 +33,17 @@ impl<const LINKS: usize> Mechanism<LINKS> for SynchronousRcu {
     }
 
     fn session(&self) -> SynchronousSession<'_> {
-        SynchronousSession { over: self, counter: self.sections.take() }
+        SynchronousSession { over: self, place: self.sections.place() }
     }
 }
 
 #[doc(hidden)]
 pub struct SynchronousSession<'m> {
     over: &'m SynchronousRcu,
-    counter: usize,
-}
-
-impl Drop for SynchronousSession<'_> {
-    fn drop(&mut self) {
-        self.over.sections.give(self.counter);
-    }
-}
-
-/// An open section.
-struct Section<'s>(&'s Sections, usize);
-
-impl Drop for Section<'_> {
-    fn drop(&mut self) {
-        self.0.leave(self.1);
-    }
+    place: Place<'m>,
 }
 
 impl SynchronousSession<'_> {
-    fn section(&self) -> Section<'_> {
-        self.over.sections.enter(self.counter);
-        Section(&self.over.sections, self.counter)
-    }
-
     /// Runs `body` with the locks of all the scopes held. The locks are taken in ascending order, so threads cannot
     /// deadlock.
     #[inline]
@@ -167,7 +72,7 @@ impl<const LINKS: usize> Session<LINKS> for SynchronousSession<'_> {
 
     #[inline]
     fn read<R>(&mut self, body: impl FnOnce(&Reading<()>) -> R) -> R {
-        let _section = self.section();
+        let _section = self.place.enter();
         body(&Reading::new())
     }
 
@@ -187,7 +92,7 @@ impl<const LINKS: usize> Session<LINKS> for SynchronousSession<'_> {
         let result = self.locked(scopes, || body(&mut changing));
         let Ok(result) = result else { unreachable!("nothing conflicts under the locks") };
         if !changing.retired.is_empty() {
-            self.over.sections.synchronize();
+            self.over.sections.wait();
             // SAFETY: the node is from `Shared::boxed`, and is freed once. It is unlinked, no section that could have
             // seen it is open, and updates of its scope have seen the link change.
             changing.retired.iter().for_each(|node| drop(unsafe { Box::from_raw(node.0.as_ptr()) }));
@@ -249,6 +154,6 @@ impl<const LINKS: usize> Update<LINKS> for Changing<'_, LINKS> {
     }
 
     fn settle(&mut self) {
-        self.sections.synchronize();
+        self.sections.wait();
     }
 }

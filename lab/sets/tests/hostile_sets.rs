@@ -15,7 +15,8 @@ use archipelago_check::hostile::{
 use archipelago_check::watchdog::watchdog;
 use archipelago_sets::{
     CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRcx, OverRcxStriped,
-    OverRlu, RcuHtm, RcuHtmOneLock, Set, SetSession, SynchronousRcu, Tree, Visit,
+    OverRcxSuccessors, OverRlu, PredicateCitrusTree, RcuHtm, RcuHtmOneLock, Set, SetSession, SynchronousRcu, Tree,
+    Visit,
 };
 use archipelago_sync::mvrlu::ClockKind;
 use archipelago_sync::rcx::Rcx;
@@ -66,6 +67,9 @@ fn each_side_by_side(test: &impl Test) {
         List::over(OverRcx::over(Rcx::builder().nodes(4).passes(8).build())),
         Beside::GoOn,
     );
+    let successors = || OverRcxSuccessors::over(Rcx::builder().nodes(4).build());
+    test.run("list over RCX with successors", List::over(successors()), Beside::GoOn);
+    test.run("table over RCX with successors", Hash::over(successors(), 16), Beside::GoOn);
     test.run("list over striped RCX", List::<OverRcxStriped>::default(), Beside::GoOn);
     test.run("list over fine-grained locks", List::over(OverRcx::over(Rcx::fine_grained().build())), Beside::GoOn);
     test.run("list over RCU-HTM", List::<RcuHtm>::default(), Beside::GoOn);
@@ -86,6 +90,7 @@ fn each_over_rcu(test: &impl Test) {
     test.run("Harris list, hazard pointers", HazardList::default(), Beside::GoOn);
     test.run("Harris table, hazard pointers", HazardList::with_buckets(16), Beside::GoOn);
     test.run("Citrus tree", CitrusTree::default(), Beside::Wait);
+    test.run("Citrus tree, predicate RCU", PredicateCitrusTree::default(), Beside::Wait);
     test.run("skip list", FraserSkipList::default(), Beside::GoOn);
 }
 

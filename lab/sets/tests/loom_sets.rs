@@ -10,7 +10,9 @@
 use archipelago_platform::model::model;
 use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
-use archipelago_sets::{CitrusTree, FraserSkipList, HarrisList, List, OverRcu, Set, SetSession, SynchronousRcu, Tree};
+use archipelago_sets::{
+    CitrusTree, FraserSkipList, HarrisList, List, OverRcu, PredicateCitrusTree, Set, SetSession, SynchronousRcu, Tree,
+};
 
 /// Fills a set and runs two threads on it, in all schedules with at most this many preemptions.
 fn beside<S: Set + Default + 'static>(
@@ -131,4 +133,10 @@ fn tree_over_rcu() {
 fn citrus() {
     rivals::<CitrusTree>(2);
     in_order::<CitrusTree>(2);
+}
+
+#[test]
+fn citrus_over_predicate_rcu() {
+    rivals::<PredicateCitrusTree>(2);
+    in_order::<PredicateCitrusTree>(2);
 }

@@ -9,7 +9,8 @@ use archipelago_platform::atomic::{AtomicBool, AtomicI64, Ordering};
 use archipelago_platform::thread;
 use archipelago_sets::{
     CitrusTree, Forest, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu, OverRcu, OverRcuHmcs,
-    OverRcx, OverRcxStriped, OverRlu, RcuHtm, RcuHtmOneLock, Set, SetSession, SynchronousRcu, Tree, Visit,
+    OverRcuKilobyte, OverRcx, OverRcxKilobyte, OverRcxStriped, OverRcxSuccessors, OverRcxSuccessorsKilobyte, OverRlu,
+    PredicateCitrusTree, RcuHtm, RcuHtmOneLock, RcuHtmOneLockKilobyte, Set, SetSession, SynchronousRcu, Tree, Visit,
 };
 use archipelago_sync::mvrlu::{ClockKind, Domain, Tuning};
 use archipelago_sync::rcx::{Padding, Rcx, Striped};
@@ -72,6 +73,9 @@ fn each(test: &dyn Tested) {
     test.run(Promise::Hashed, Hash::<OverRcu>::with_buckets(5));
     test.run(Promise::Ordered, Tree::<OverRcu>::default());
     test.run(Promise::Ordered, List::<OverRcuHmcs>::default());
+    test.run(Promise::Ordered, List::<OverRcuKilobyte>::default());
+    test.run(Promise::Hashed, Hash::<OverRcuKilobyte>::with_buckets(5));
+    test.run(Promise::Ordered, Tree::<OverRcuKilobyte>::default());
     test.run(Promise::Hashed, Hash::<OverRcu>::over(OverRcu::with_one_lock(), 5));
     test.run(Promise::Ordered, List::<SynchronousRcu>::default());
     test.run(Promise::Hashed, Hash::<SynchronousRcu>::with_buckets(5));
@@ -82,6 +86,7 @@ fn each(test: &dyn Tested) {
     test.run(Promise::Rival, HazardList::default());
     test.run(Promise::RivalTable, HazardList::with_buckets(5));
     test.run(Promise::Rival, CitrusTree::default());
+    test.run(Promise::Rival, PredicateCitrusTree::default());
     test.run(Promise::Rival, FraserSkipList::default());
 }
 
@@ -102,12 +107,17 @@ fn each_side_by_side(test: &dyn Tested) {
     }
     over(test, || OverRcx::over(Rcx::builder().nodes(2).passes(4).build()));
     over(test, || OverRcx::over(Rcx::fine_grained().build()));
+    over(test, || OverRcxKilobyte::over(Rcx::builder().nodes(2).build()));
+    over(test, || OverRcxSuccessors::over(Rcx::builder().nodes(2).build()));
+    over(test, || OverRcxSuccessors::over(Rcx::builder().nodes(4).without_transactions().build()));
+    over(test, || OverRcxSuccessorsKilobyte::over(Rcx::builder().nodes(4).build()));
     // With two stripes, nearly all nodes share their stripe with others.
     let few = |nodes, _| Striped::with_stripes(nodes, 2);
     over(test, || OverRcxStriped::over(Rcx::builder().nodes(3).build_with(few)));
     over(test, OverRcxStriped::default);
     over(test, RcuHtm::default);
     over(test, RcuHtmOneLock::default);
+    over(test, RcuHtmOneLockKilobyte::default);
     over(test, || RcuHtm::over(Region::by_version_locks()));
 }
 
@@ -340,6 +350,7 @@ fn updates_wait_for_a_reader_that_lingers_and_go_on_after_it() {
     each_over(test, |_| OverRlu::with(ClockKind::Logical, 0));
     test.run(Promise::Ordered, Tree::<OverRcu>::default());
     test.run(Promise::Rival, CitrusTree::default());
+    test.run(Promise::Rival, PredicateCitrusTree::default());
 }
 
 /// Beside a reader that stays in its section, a removal replaces a node by its successor. A range contains the
@@ -371,6 +382,7 @@ impl Tested for RangesBesideLingering {
 fn ranges_beside_a_reader_that_lingers_have_each_key_once() {
     each_side_by_side(&RangesBesideLingering);
     RangesBesideLingering.of(Promise::Rival, &CitrusTree::default());
+    RangesBesideLingering.of(Promise::Rival, &PredicateCitrusTree::default());
 }
 
 /// Beside updates of even keys, ranges are strictly ascending and contain every odd key, all of which stay.

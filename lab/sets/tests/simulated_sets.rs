@@ -7,8 +7,9 @@ use archipelago_check::history::Recorder;
 use archipelago_check::linear;
 use archipelago_check::simulated::{THREADS, explore, explore_transactions, explore_with, stall};
 use archipelago_sets::{
-    CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu, OverRcu, OverRcuHmcs,
-    OverRcx, OverRcxStriped, OverRlu, RcuHtm, RcuHtmOneLock, Set, SetSession, Tree, points,
+    AllReaders, Citrus, CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu, OverRcu,
+    OverRcuHmcs, OverRcuKilobyte, OverRcx, OverRcxStriped, OverRcxSuccessors, OverRcxSuccessorsKilobyte, OverRlu,
+    PredicateCitrusTree, RcuHtm, RcuHtmOneLock, ReadersOfKeys, Set, SetSession, Tree, Waiting, points,
 };
 use archipelago_sim::{Client, Fault, Point, SimAlloc, world};
 use archipelago_sync::mvrlu::{self, ClockKind, Tuning};
@@ -78,6 +79,7 @@ fn sets_over_rcu_are_linearizable_in_many_schedules() {
     linearizable(Promise::Ordered, List::<OverRcu>::default);
     linearizable(Promise::Hashed, || Hash::<OverRcu>::with_buckets(3));
     linearizable(Promise::Ordered, Tree::<OverRcu>::default);
+    linearizable(Promise::Ordered, List::<OverRcuKilobyte>::default);
 }
 
 #[test]
@@ -87,6 +89,7 @@ fn rivals_are_linearizable_in_many_schedules() {
     linearizable(Promise::Rival, HazardList::default);
     linearizable(Promise::Rival, || HazardList::with_buckets(3));
     linearizable(Promise::Rival, CitrusTree::default);
+    linearizable(Promise::Rival, PredicateCitrusTree::default);
     linearizable(Promise::Rival, FraserSkipList::default);
 }
 
@@ -131,6 +134,12 @@ fn each_side_by_side<M: Mechanism<1> + Mechanism<2>>(make: impl Fn() -> M) {
 #[test]
 fn sets_over_rcx_are_linearizable_however_transactions_end() {
     each_side_by_side(OverRcx::default);
+}
+
+#[test]
+fn sets_over_rcx_as_published_are_linearizable_however_transactions_end() {
+    each_side_by_side(OverRcxSuccessors::default);
+    each_side_by_side(OverRcxSuccessorsKilobyte::default);
 }
 
 #[test]
@@ -191,12 +200,17 @@ fn sets_over_fine_grained_and_hierarchical_locks_are_linearizable_in_many_schedu
 /// null again when that node is removed. By then the key belongs elsewhere.
 #[test]
 fn an_insertion_into_a_citrus_tree_ends_where_its_key_is_looked_for() {
+    an_insertion_ends_where_its_key_is_looked_for::<AllReaders>();
+    an_insertion_ends_where_its_key_is_looked_for::<ReadersOfKeys>();
+}
+
+fn an_insertion_ends_where_its_key_is_looked_for<W: Waiting>() {
     let setup = || {
-        let tree = CitrusTree::default();
+        let tree = Citrus::<W>::default();
         assert!([50, 20, 90].iter().all(|key| tree.session().insert(*key, *key)));
         tree
     };
-    let client = |tree: &CitrusTree, client: Client| {
+    let client = |tree: &Citrus<W>, client: Client| {
         let mut session = tree.session();
         match client.index {
             0 => assert!(session.insert(60, 60)),
@@ -208,7 +222,7 @@ fn an_insertion_into_a_citrus_tree_ends_where_its_key_is_looked_for() {
             _ => {}
         }
     };
-    let end = |tree: CitrusTree| {
+    let end = |tree: Citrus<W>| {
         let mut session = tree.session();
         assert_eq!([20, 50, 60, 70, 90].map(|key| session.get(key)), [Some(20), None, Some(60), Some(70), Some(90)]);
         assert_eq!(session.range(0, 100).len(), 4);
@@ -265,6 +279,7 @@ fn ranges_are_ascending_and_have_all_that_stays() {
     over(|| OverMvRlu::with(eager(ClockKind::Logical)));
     over(|| OverRlu::with(ClockKind::Logical, 0));
     ranges_hold(CitrusTree::default);
+    ranges_hold(PredicateCitrusTree::default);
     ranges_hold(HarrisList::default);
     ranges_hold(HazardList::default);
     ranges_hold(FraserSkipList::default);
@@ -324,5 +339,6 @@ fn costs_grow_with_no_set() {
     costs_no_more_when_larger("a tree over MV-RLU", || Tree::over(OverMvRlu::with(mvrlu::Domain::builder())));
     costs_no_more_when_larger("a tree over RCX", || Tree::over(OverRcx::default()));
     costs_no_more_when_larger("Citrus", CitrusTree::default);
+    costs_no_more_when_larger("Citrus over predicate RCU", PredicateCitrusTree::default);
     costs_no_more_when_larger("Fraser's skip list", FraserSkipList::default);
 }

@@ -1,8 +1,9 @@
 //! The structures and mechanisms that can be measured together.
 
 use archipelago_sets::{
-    CitrusTree, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRcuHmcs, OverRcx, OverRcxStriped, OverRlu,
-    RcuHtm, RcuHtmOneLock, SynchronousRcu, Tree,
+    CitrusTree, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRcuHmcs, OverRcuKilobyte, OverRcx,
+    OverRcxKilobyte, OverRcxStriped, OverRcxSuccessors, OverRcxSuccessorsKilobyte, OverRlu, PredicateCitrusTree,
+    RcuHtm, RcuHtmOneLock, RcuHtmOneLockKilobyte, SynchronousRcu, Tree,
 };
 use archipelago_sync::mvrlu::{ClockKind, Collection, Domain, Tuning};
 use archipelago_sync::rcx::{Builder, Rcx, Striped};
@@ -99,12 +100,22 @@ fn all() -> Vec<Over> {
         contender!("hash", "rcx-striped", |spec| Hash::over(striped(spec), spec.buckets)),
         contender!("tree", "rcx-striped", |spec| Tree::over(striped(spec))),
     ];
+    let successors = [
+        contender!("list", "rcx-successors", |_| List::over(OverRcxSuccessors::over(rcx("").build()))),
+        contender!("hash", "rcx-successors", |spec| Hash::over(OverRcxSuccessors::over(rcx("").build()), spec.buckets)),
+        contender!("list", "rcx-successors-1024", |_| List::over(OverRcxSuccessorsKilobyte::over(rcx("").build()))),
+        contender!("hash", "rcx-successors-1024", |spec| Hash::over(
+            OverRcxSuccessorsKilobyte::over(rcx("").build()),
+            spec.buckets
+        )),
+    ];
     let rivals = [
         contender!("list", "harris", |_| HarrisList::default()),
         contender!("hash", "harris", |spec| HarrisList::with_buckets(spec.buckets)),
         contender!("list", "harris-hp", |_| HazardList::default()),
         contender!("hash", "harris-hp", |spec| HazardList::with_buckets(spec.buckets)),
         contender!("tree", "citrus", |_| CitrusTree::default()),
+        contender!("tree", "citrus-predicate", |_| PredicateCitrusTree::default()),
     ];
     [
         rcu,
@@ -120,17 +131,21 @@ fn all() -> Vec<Over> {
         over!("rcx", OverRcx::over(rcx("").build())),
         over!("rcx-no-htm", OverRcx::over(rcx("no-htm").build())),
         over!("rcx-handover", OverRcx::over(rcx("handover").build())),
+        over!("rcx-1024", OverRcxKilobyte::over(rcx("").build())),
         striped,
         over!("fglock", OverRcx::over(rcx("fglock").build())),
         over!("rcu-htm", RcuHtm::default()),
         over!("rcu-htm-one-lock", RcuHtmOneLock::default()),
+        over!("rcu-htm-one-lock-1024", RcuHtmOneLockKilobyte::default()),
         over!("rcu-htm-by-locks", RcuHtm::over(Region::by_version_locks())),
         over!("rcu-hmcs", OverRcuHmcs::default()),
+        over!("rcu-1024", OverRcuKilobyte::default()),
         over!("rcu-one-lock", OverRcu::with_one_lock()),
         over!("rcu-synchronous", SynchronousRcu::default()),
     ]
     .into_iter()
     .flatten()
+    .chain(successors)
     .chain(rivals)
     .collect()
 }
