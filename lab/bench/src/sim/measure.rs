@@ -1,5 +1,5 @@
-//! The figures by which an experiment's contenders can be compared: throughput, and counts per operation. A paper may
-//! state that one contender has more of a count than another.
+//! The figures by which an experiment's contenders can be compared: throughput, counts per operation, and memory. A
+//! paper may state that one contender has more of a figure than another.
 
 use serde::Deserialize;
 
@@ -20,16 +20,28 @@ pub enum Measure {
     Capacity,
     /// Accesses that left the socket, per operation.
     Remote,
+    /// Accesses that the caches of the thread's socket did not serve, per operation: misses of the third level.
+    Misses,
     /// Restarted reads or transactions, in percent of the operations.
     Retries,
     /// Repeated attempts at updates, in percent of all attempts: the abort ratio of a software mechanism.
     Repeats,
+    /// Bytes of the heap that the program holds at the end of the measured span, set-up included.
+    Memory,
 }
 
 impl Measure {
     /// The figures that rows keep beside the throughput, for every run.
-    pub const COUNTS: [Measure; 6] =
-        [Measure::Aborts, Measure::Conflicts, Measure::Capacity, Measure::Remote, Measure::Retries, Measure::Repeats];
+    pub const COUNTS: [Measure; 8] = [
+        Measure::Aborts,
+        Measure::Conflicts,
+        Measure::Capacity,
+        Measure::Remote,
+        Measure::Misses,
+        Measure::Retries,
+        Measure::Repeats,
+        Measure::Memory,
+    ];
 
     /// Returns the name in the papers' files.
     pub fn name(self) -> &'static str {
@@ -39,8 +51,10 @@ impl Measure {
             Measure::Conflicts => "conflicts",
             Measure::Capacity => "capacity",
             Measure::Remote => "remote",
+            Measure::Misses => "misses",
             Measure::Retries => "retries",
             Measure::Repeats => "repeats",
+            Measure::Memory => "memory",
         }
     }
 
@@ -52,8 +66,10 @@ impl Measure {
             Measure::Conflicts => "conflicts an operation",
             Measure::Capacity => "aborts for capacity an operation",
             Measure::Remote => "accesses that leave the socket, an operation",
+            Measure::Misses => "misses of the third level, an operation",
             Measure::Retries => "reads begun anew",
             Measure::Repeats => "attempts repeated",
+            Measure::Memory => "bytes held",
         }
     }
 
@@ -67,8 +83,10 @@ impl Measure {
             Measure::Conflicts => per_op(stats.tx_conflicts),
             Measure::Capacity => per_op(stats.tx_capacity),
             Measure::Remote => per_op(stats.remote()),
+            Measure::Misses => per_op(stats.remote() + stats.memory_local),
             Measure::Retries => run.retry_percent,
             Measure::Repeats => run.abort_percent,
+            Measure::Memory => run.held_bytes.map(|bytes| bytes as f64),
         }
     }
 }
