@@ -22,6 +22,8 @@ pub enum Measure {
     Remote,
     /// Accesses that the caches of the thread's socket did not serve, per operation: misses of the third level.
     Misses,
+    /// Read-modify-writes that changed nothing, per operation: compare-and-exchanges that failed, mostly.
+    FailedExchanges,
     /// Restarted reads or transactions, in percent of the operations.
     Retries,
     /// Repeated attempts at updates, in percent of all attempts: the abort ratio of a software mechanism.
@@ -32,12 +34,13 @@ pub enum Measure {
 
 impl Measure {
     /// The figures that rows keep beside the throughput, for every run.
-    pub const COUNTS: [Measure; 8] = [
+    pub const COUNTS: [Measure; 9] = [
         Measure::Aborts,
         Measure::Conflicts,
         Measure::Capacity,
         Measure::Remote,
         Measure::Misses,
+        Measure::FailedExchanges,
         Measure::Retries,
         Measure::Repeats,
         Measure::Memory,
@@ -52,6 +55,7 @@ impl Measure {
             Measure::Capacity => "capacity",
             Measure::Remote => "remote",
             Measure::Misses => "misses",
+            Measure::FailedExchanges => "failed-exchanges",
             Measure::Retries => "retries",
             Measure::Repeats => "repeats",
             Measure::Memory => "memory",
@@ -67,6 +71,7 @@ impl Measure {
             Measure::Capacity => "aborts for capacity an operation",
             Measure::Remote => "accesses that leave the socket, an operation",
             Measure::Misses => "misses of the third level, an operation",
+            Measure::FailedExchanges => "exchanges that fail, an operation",
             Measure::Retries => "reads begun anew",
             Measure::Repeats => "attempts repeated",
             Measure::Memory => "bytes held",
@@ -84,6 +89,7 @@ impl Measure {
             Measure::Capacity => per_op(stats.tx_capacity),
             Measure::Remote => per_op(stats.remote()),
             Measure::Misses => per_op(stats.remote() + stats.memory_local),
+            Measure::FailedExchanges => per_op(stats.unchanged),
             Measure::Retries => run.retry_percent,
             Measure::Repeats => run.abort_percent,
             Measure::Memory => run.held_bytes.map(|bytes| bytes as f64),
