@@ -1,6 +1,8 @@
 //! `bench blink` and `sim blink`: a B-link tree under each technique of the NUMA B-tree thesis, and under their
 //! combinations.
 
+mod latch_set;
+
 use core::marker::PhantomData;
 use std::process::ExitCode;
 
@@ -17,6 +19,7 @@ use crate::harness::simulated::Contender;
 use crate::harness::{Cells, Command, Experiment, Known, known};
 use crate::report::row::Cell;
 use crate::resources;
+use latch_set::LatchSet;
 
 /// Bytes that a key and its value take in half-full pages.
 const ITEM: u64 = 32;
@@ -86,9 +89,10 @@ const PAGE: usize = 4032;
 const PAGE_64K: usize = (64 << 10) - 64;
 const PAGE_128K: usize = (128 << 10) - 64;
 
-/// The techniques one by one, their combinations, and pages of other sizes: under version locks, and under the thesis's
-/// latches. Each contender is a type of its own, which must be compiled.
-const KNOWN: [Known<Mix>; 24] = [
+/// The techniques one by one, their combinations, pages of other sizes under version locks and under the thesis's
+/// latches, and the techniques with the latches that the thesis's code has in each page. Each contender is a type of its
+/// own, which must be compiled.
+const KNOWN: [Known<Mix>; 29] = [
     Known::of::<Clients<Latched<PAGE, Central, true>>>("standard"),
     Known::of::<Clients<Latched<PAGE, CohortWp, true>>>("cohort"),
     Known::of::<Clients<Latched<PAGE, Central, false>>>("free-reads"),
@@ -113,6 +117,11 @@ const KNOWN: [Known<Mix>; 24] = [
     Known::of::<Clients<Latched<PAGE_128K, CohortWp, true>>>("cohort-128k"),
     Known::of::<Clients<Latched<PAGE_128K, Central, false>>>("free-reads-128k"),
     Known::of::<Clients<Latched<PAGE_128K, CohortWp, false>>>("free-reads+cohort-128k"),
+    Known::of::<Clients<Latched<PAGE, LatchSet<Central>, true>>>("standard-latch-set"),
+    Known::of::<Clients<Latched<PAGE, LatchSet<CohortWp>, true>>>("cohort-latch-set"),
+    Known::of::<Clients<Latched<PAGE, LatchSet<Central>, false>>>("free-reads-latch-set"),
+    Known::of::<Clients<Latched<PAGE, LatchSet<CohortWp>, false>>>("free-reads+cohort-latch-set"),
+    Known::of::<Clients<Mirrored<Latched<PAGE, LatchSet<Central>, true>>>>("replicas-latch-set"),
 ];
 
 /// Returns the contenders that the arguments list, in one cell (a workload with its parameters) for each percentage of

@@ -48,6 +48,9 @@ const ALIGNED: usize = 36;
 /// The number of live blocks in each arena, plus one while its run lasts.
 static ALIVE: [AtomicUsize; ARENAS] = [const { AtomicUsize::new(0) }; ARENAS];
 
+/// The bytes of the live blocks of each arena, as the program asked for them.
+static HELD: [AtomicUsize; ARENAS] = [const { AtomicUsize::new(0) }; ARENAS];
+
 /// Tells for each arena whether it has a second mapping.
 static TWICE: [AtomicBool; ARENAS] = [const { AtomicBool::new(false) }; ARENAS];
 
@@ -236,6 +239,12 @@ impl Arena {
         if self.twice && self.span().contains(&addr) { addr - BELOW } else { addr }
     }
 
+    /// Returns the bytes of the live blocks, as the program asked for them: without rounding, lists of free blocks and
+    /// the unused ends of chunks.
+    pub(crate) fn held(&self) -> usize {
+        HELD[self.number].load(Ordering::Relaxed)
+    }
+
     /// Reserves address space for a run. `closes` tells whether the arena will be closed to the program. Returns `None`
     /// if there is no address space; allocations then come from the system.
     pub(crate) fn new(closes: bool) -> Option<Arena> {
@@ -245,6 +254,8 @@ impl Arena {
             if alive.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
                 continue;
             }
+            // A new arena holds nothing.
+            HELD[number].store(0, Ordering::Relaxed);
             let base = LOW + number * SPAN;
             let twice = closes && os::map_twice(base, base - BELOW);
             if twice || os::map(base) {
@@ -285,13 +296,13 @@ impl Arena {
 
     fn alloc(&self, cache: &mut Cache, layout: Layout) -> *mut u8 {
         let Some((class, size)) = class_of(layout) else {
-            return self.counted(self.take(layout.size(), layout.align()));
+            return self.counted(self.take(layout.size(), layout.align()), layout);
         };
         let block = cache.free[class];
         if block != 0 {
             // SAFETY: a block in a free list contains the address of the next one; nothing else uses the block.
             cache.free[class] = unsafe { *(self.open(block) as *const usize) };
-            return self.counted(block);
+            return self.counted(block, layout);
         }
         let align = if layout.align() <= 16 { 16 } else { 128 };
         if cache.chunk.next_multiple_of(align) + size > cache.chunk_end {
@@ -303,11 +314,16 @@ impl Arena {
         }
         let block = cache.chunk.next_multiple_of(align);
         cache.chunk = block + size;
-        self.counted(block)
+        self.counted(block, layout)
     }
 
-    fn counted(&self, block: usize) -> *mut u8 {
-        ALIVE[self.number].fetch_add(usize::from(block != 0), Ordering::Relaxed);
+    /// Counts a new block. Nothing is counted if the block is null, since no memory was left.
+    fn counted(&self, block: usize, layout: Layout) -> *mut u8 {
+        if block != 0 {
+            ALIVE[self.number].fetch_add(1, Ordering::Relaxed);
+            // Relaxed: a count, which carries no data.
+            HELD[self.number].fetch_add(layout.size(), Ordering::Relaxed);
+        }
         block as *mut u8
     }
 }
@@ -411,6 +427,8 @@ unsafe impl GlobalAlloc for SimAlloc {
             // SAFETY: the caller's promise.
             return unsafe { System.dealloc(block, layout) };
         };
+        // Before `forget`, after which another run can have the arena.
+        HELD[number].fetch_sub(layout.size(), Ordering::Relaxed);
         if let Some(arena) = arena.filter(|arena| arena.number == number) {
             world::allocated(block.cast(), size_of::<usize>());
             match class_of(layout) {

@@ -83,6 +83,8 @@ pub struct Stats {
     pub prefetches: u64,
     /// Prefetches by [`world::prefetch`](crate::world::prefetch) that were dropped, since no miss buffer was free.
     pub prefetches_dropped: u64,
+    /// Read-modify-writes that changed nothing: compare-and-exchanges that failed, mostly.
+    pub unchanged: u64,
     /// Waits in a spin loop for the change of a line.
     pub spin_waits: u64,
     /// Times that a thread blocked: parked, slept, or waited for a wake-up.
@@ -210,6 +212,7 @@ impl Stats {
             link_wait_ps: self.link_wait_ps - earlier.link_wait_ps,
             prefetches: self.prefetches - earlier.prefetches,
             prefetches_dropped: self.prefetches_dropped - earlier.prefetches_dropped,
+            unchanged: self.unchanged - earlier.unchanged,
             spin_waits: self.spin_waits - earlier.spin_waits,
             blocks: self.blocks - earlier.blocks,
             switches: self.switches - earlier.switches,

@@ -227,3 +227,17 @@ fn filling_leaves_lines_in_their_homes_caches() {
     let remote = loads(true, other);
     assert!(remote.clean_remote >= 190 && remote.memory_remote < 10, "{remote:?}");
 }
+
+/// A read-modify-write that changes nothing is counted; a load, a store and one that changes its word are not.
+#[test]
+fn updates_without_effect_are_counted() {
+    let word = Word::new(0);
+    let report = run(&machine(), &Config::seeded(1), 1, |_| {
+        let at = (&raw const word).cast::<()>();
+        (0..3).for_each(|_| world::update(at, 8, || ((), false)));
+        (0..2).for_each(|_| world::update(at, 8, || ((), true)));
+        world::store(at, 8, || false);
+        world::load(at, 8, || ());
+    });
+    assert_eq!(report.assert_done().stats.unchanged, 3);
+}

@@ -173,3 +173,40 @@ fn a_run_may_allocate_more_than_an_arena_has_room_for() {
     };
     archipelago_sim::run(&machine(), &Config::seeded(1), 1, body).assert_done();
 }
+
+/// The bytes that a program holds are those that it asked for and did not free, whichever thread did so.
+#[test]
+fn what_a_program_holds_is_counted() {
+    const SIZES: [usize; 3] = [40, 5_000, 100_000];
+    let _alone = alone();
+    let held = || world::held_bytes().unwrap();
+    let blocks = || SIZES.map(|size| vec![1_u8; size].into_boxed_slice());
+    let all: usize = SIZES.iter().sum();
+    let setup = || {
+        let before = held();
+        let blocks = blocks();
+        assert_eq!(held() - before, all);
+        // What is made outside of the run is not the program's, and what is freed there was the program's.
+        let others = world::outside(|| vec![1_u8; 7_000]);
+        let own = vec![1_u8; 3_000];
+        world::outside(|| drop(own));
+        assert_eq!(held() - before, all);
+        drop(others);
+        assert_eq!(held() - before, all);
+        (before, Mutex::new(Some(blocks)))
+    };
+    let body = |(before, kept): &(usize, Mutex<Option<_>>), client: archipelago_sim::Client| {
+        if client.index == 0 {
+            let with_those_of_setup = held();
+            let mine = blocks();
+            assert_eq!(held() - with_those_of_setup, all);
+            drop(mine);
+            drop(kept.lock().unwrap().take());
+            assert_eq!(with_those_of_setup - held(), all);
+            assert!(held() >= *before);
+        }
+    };
+    let run = || run_with(&machine(), &Config::seeded(1), 2, setup, body, |_| held()).1.unwrap();
+    assert_eq!(run(), run(), "equal runs hold as much");
+    assert_eq!(world::held_bytes(), None);
+}

@@ -138,6 +138,9 @@ pub struct Run {
     pub retry_percent: Option<f64>,
     /// Repeated attempts at updates, in percent of all attempts of the whole run, if the program counts them.
     pub abort_percent: Option<f64>,
+    /// Bytes of the heap that the program held at the end of the measured span ([`world::held_bytes`]), set-up included;
+    /// `None` if the run had no heap of its own.
+    pub held_bytes: Option<usize>,
     /// The isolation that the contender's transactions promise, if it has transactions.
     pub isolation: Option<&'static str>,
     /// Write skews of the whole run, if the isolation permits them and the program counts them.
@@ -188,6 +191,8 @@ struct Counts {
     at_start: Cell<Option<(u64, Stats)>>,
     /// When the first thread passed the end of the measured span, and the machine's counters at that time.
     at_end: Cell<Option<(u64, Stats)>>,
+    /// The bytes that the program held at that time.
+    held_bytes: Cell<Option<usize>>,
 }
 
 /// Operations, of all threads together, between two checks for Ctrl-C.
@@ -230,6 +235,7 @@ impl Turns<'_> {
                 }
                 if self.counts.at_end.get().is_none() {
                     self.counts.at_end.set(world::stats().map(|stats| (now, stats)));
+                    self.counts.held_bytes.set(world::held_bytes());
                 }
                 return false;
             }
@@ -356,9 +362,9 @@ pub fn run<S>(
     if !SIMULATED {
         return Err(only_simulated().expect_err("it was not built for the virtual machine"));
     }
-    let (turns, misses, at_start, at_end, kinds, retry_percent, attempts) = Default::default();
+    let (turns, misses, at_start, at_end, held_bytes, kinds, retry_percent, attempts) = Default::default();
     let course = Course::new(setting.wish, threads);
-    let counts = Counts { course, turns, misses, kinds, retry_percent, attempts, at_start, at_end };
+    let counts = Counts { course, turns, misses, kinds, retry_percent, attempts, at_start, at_end, held_bytes };
     let body = |shared: &S, client: Client| {
         let (begun, updates, kinds) = Default::default();
         let (seed, charge) = (config.seed, setting.charge);
@@ -409,6 +415,7 @@ pub fn run<S>(
         kinds: counts.kinds.get(),
         retry_percent: counts.retry_percent.get(),
         abort_percent: counts.attempts.get().map(|(all, again)| 100.0 * again as f64 / (all + again).max(1) as f64),
+        held_bytes: counts.held_bytes.get(),
         isolation: None,
         skews: None,
         unannounced: report.unannounced,

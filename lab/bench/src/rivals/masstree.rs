@@ -7,7 +7,8 @@
 //! - a border node (a leaf) has 15 slots whose order is a permutation in one word, so that an insertion moves no slot
 //!   and readers need not start again;
 //! - all cache lines of a node are fetched together;
-//! - readers are optimistic, and each node has a lock for its writers;
+//! - readers are optimistic, and each node has a lock for its writers; a writer passes the layers above that of its
+//!   key's last part as a reader does, and locks nothing there;
 //! - a second key with the same slice and further bytes makes a new layer for both keys.
 //!
 //! Different from the paper:
@@ -202,10 +203,26 @@ fn try_get<'t>(layer: &'t Node, key: &[u8], guard: &Guard<'_>) -> Result<Step<'t
     Ok(Step::Done(Some(value)))
 }
 
+/// Returns the layer to which a border node leads a writer, who needs no lock of this node then. Otherwise the writer
+/// finds under the lock what the key's slot has.
+fn below<'t>(met: Met<'t>, part: Part) -> Result<Option<&'t Node>, Retry> {
+    // Keys without further bytes are not looked for twice.
+    if part.rank != LONG {
+        return Ok(None);
+    }
+    let order = met.node.order();
+    let slot = met.node.find(order, part).map(|at| order.slot(at));
+    let leads = slot.ok().filter(|slot| met.node.kind(*slot) == LAYER);
+    leads.map(|slot| met.layer(slot)).transpose()
+}
+
 /// Stores the value, if `when` permits for the old value. Returns the old value in `Done`.
 fn try_put<'t>(layer: &'t Node, key: &[u8], (value, when): (u64, When), guard: &Guard<'_>) -> Result<Step<'t>, Retry> {
     let part = Part::of(key);
     let (met, above) = border_with_room(layer, part.slice)?;
+    if let Some(next) = below(met, part)? {
+        return Ok(Step::Down(next));
+    }
     locked(met, |node, order| match node.find(order, part) {
         Ok(at) => {
             let slot = order.slot(at);
@@ -234,7 +251,11 @@ fn try_put<'t>(layer: &'t Node, key: &[u8], (value, when): (u64, When), guard: &
 /// Replaces the value, if it is `old`. Returns the value that was found in `Done`.
 fn try_swap<'t>(layer: &'t Node, key: &[u8], (old, new): (u64, u64), guard: &Guard<'_>) -> Result<Step<'t>, Retry> {
     let part = Part::of(key);
-    locked(border(layer, part.slice)?, |node, order| {
+    let met = border(layer, part.slice)?;
+    if let Some(next) = below(met, part)? {
+        return Ok(Step::Down(next));
+    }
+    locked(met, |node, order| {
         let Ok(at) = node.find(order, part) else { return Ok(Step::Done(None)) };
         let slot = order.slot(at);
         match held(node, slot, key, guard) {
@@ -251,7 +272,11 @@ fn try_swap<'t>(layer: &'t Node, key: &[u8], (old, new): (u64, u64), guard: &Gua
 /// Removes the key, if its value is `expected` or if `expected` is `None`. Returns the value that was found in `Done`.
 fn try_remove<'t>(layer: &'t Node, key: &[u8], expected: Option<u64>, guard: &Guard<'_>) -> Result<Step<'t>, Retry> {
     let part = Part::of(key);
-    locked(border(layer, part.slice)?, |node, order| {
+    let met = border(layer, part.slice)?;
+    if let Some(next) = below(met, part)? {
+        return Ok(Step::Down(next));
+    }
+    locked(met, |node, order| {
         let Ok(at) = node.find(order, part) else { return Ok(Step::Done(None)) };
         let slot = order.slot(at);
         match held(node, slot, key, guard) {

@@ -1,5 +1,5 @@
-//! The figures by which an experiment's contenders can be compared: throughput, and counts per operation. A paper may
-//! state that one contender has more of a count than another.
+//! The figures by which an experiment's contenders can be compared: throughput, counts per operation, and memory. A
+//! paper may state that one contender has more of a figure than another.
 
 use serde::Deserialize;
 
@@ -20,16 +20,31 @@ pub enum Measure {
     Capacity,
     /// Accesses that left the socket, per operation.
     Remote,
+    /// Accesses that the caches of the thread's socket did not serve, per operation: misses of the third level.
+    Misses,
+    /// Read-modify-writes that changed nothing, per operation: compare-and-exchanges that failed, mostly.
+    FailedExchanges,
     /// Restarted reads or transactions, in percent of the operations.
     Retries,
     /// Repeated attempts at updates, in percent of all attempts: the abort ratio of a software mechanism.
     Repeats,
+    /// Bytes of the heap that the program holds at the end of the measured span, set-up included.
+    Memory,
 }
 
 impl Measure {
     /// The figures that rows keep beside the throughput, for every run.
-    pub const COUNTS: [Measure; 6] =
-        [Measure::Aborts, Measure::Conflicts, Measure::Capacity, Measure::Remote, Measure::Retries, Measure::Repeats];
+    pub const COUNTS: [Measure; 9] = [
+        Measure::Aborts,
+        Measure::Conflicts,
+        Measure::Capacity,
+        Measure::Remote,
+        Measure::Misses,
+        Measure::FailedExchanges,
+        Measure::Retries,
+        Measure::Repeats,
+        Measure::Memory,
+    ];
 
     /// Returns the name in the papers' files.
     pub fn name(self) -> &'static str {
@@ -39,8 +54,11 @@ impl Measure {
             Measure::Conflicts => "conflicts",
             Measure::Capacity => "capacity",
             Measure::Remote => "remote",
+            Measure::Misses => "misses",
+            Measure::FailedExchanges => "failed-exchanges",
             Measure::Retries => "retries",
             Measure::Repeats => "repeats",
+            Measure::Memory => "memory",
         }
     }
 
@@ -52,8 +70,11 @@ impl Measure {
             Measure::Conflicts => "conflicts an operation",
             Measure::Capacity => "aborts for capacity an operation",
             Measure::Remote => "accesses that leave the socket, an operation",
+            Measure::Misses => "misses of the third level, an operation",
+            Measure::FailedExchanges => "exchanges that fail, an operation",
             Measure::Retries => "reads begun anew",
             Measure::Repeats => "attempts repeated",
+            Measure::Memory => "bytes held",
         }
     }
 
@@ -67,8 +88,11 @@ impl Measure {
             Measure::Conflicts => per_op(stats.tx_conflicts),
             Measure::Capacity => per_op(stats.tx_capacity),
             Measure::Remote => per_op(stats.remote()),
+            Measure::Misses => per_op(stats.remote() + stats.memory_local),
+            Measure::FailedExchanges => per_op(stats.unchanged),
             Measure::Retries => run.retry_percent,
             Measure::Repeats => run.abort_percent,
+            Measure::Memory => run.held_bytes.map(|bytes| bytes as f64),
         }
     }
 }

@@ -111,6 +111,8 @@ pub fn row(contender: &Contender, threads: usize, figures: &Figures, setting: &S
         // permits them and the program counts them.
         ("isolation", json!(first.isolation)),
         ("write_skews", json!(first.skews)),
+        // Bytes of the heap that the program held at the end of the first run's measured span, set-up included.
+        ("held_bytes", json!(first.held_bytes)),
     ];
     let counts = Measure::COUNTS.into_iter().filter_map(|measure| {
         let counted: Option<Vec<f64>> = figures.runs.iter().map(|run| measure.of(run)).collect();

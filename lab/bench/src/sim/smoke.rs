@@ -75,8 +75,8 @@ fn every_experiment_ends_on_every_machine() {
                     let (_, again) = cell(arguments, preset, threads, turn);
                     let heaps = (run.repeats, again.repeats);
                     assert_eq!(
-                        (again.ops, again.hash, again.events),
-                        (run.ops, run.hash, run.events),
+                        (again.ops, again.hash, again.events, again.held_bytes),
+                        (run.ops, run.hash, run.events, run.held_bytes),
                         "{name}; whether they had heaps of their own: {heaps:?}"
                     );
                 }

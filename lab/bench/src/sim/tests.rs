@@ -318,6 +318,27 @@ fn isolation_is_a_fact() {
     assert!(facts.eq(expected));
 }
 
+/// A row has the memory of every run. Replicas hold more than one structure.
+#[test]
+fn memory_is_a_figure() {
+    if !SIMULATED {
+        return;
+    }
+    let line = "nr --method sl,nr --workload dictionary --count 2k --machine xeon-e7-4850v3-4s --micros 20 --warm 5 \
+                --min-ops 0 --runs 2";
+    let what = parse(&line.split_whitespace().collect::<Vec<_>>());
+    let setting = setting(common(&what), &what).unwrap();
+    let held = |contender: &simulated::Contender| {
+        let figures = simulated::figures(contender, &setting, 4).unwrap().unwrap();
+        let counts = row::row(contender, 4, &figures, &setting).counts;
+        <[f64; 2]>::try_from(counts["memory"].clone()).expect("a figure of each run")
+    };
+    let [one, replicas] = [0, 1].map(|which| held(&contenders(&what).unwrap()[which]));
+    // Each item has a key, a value and a link at least.
+    assert!(one.iter().all(|bytes| *bytes > 24.0 * 2_000.0), "{one:?}");
+    assert!(replicas.iter().zip(one).all(|(replicas, one)| *replicas > 3.0 * one), "{replicas:?} beside {one:?}");
+}
+
 #[test]
 fn simulated_threads_have_places() {
     let set = |pin| {

@@ -64,8 +64,11 @@ fn write<R>(addr: *const (), size: usize, kind: AccessKind, op: impl FnOnce() ->
     match begin(engine, addr.addr(), size, kind) {
         Some(line) => {
             let (result, changed) = op();
-            if changed && line != NONE {
-                with(engine, |engine| engine.changed(line));
+            match kind {
+                _ if line == NONE => {}
+                _ if changed => with(engine, |engine| engine.changed(line)),
+                AccessKind::Rmw => with(engine, |engine| engine.memory.stats.unchanged += 1),
+                _ => {}
             }
             result
         }

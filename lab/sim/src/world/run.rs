@@ -19,6 +19,14 @@ pub fn stats() -> Option<Stats> {
     engine().map(|engine| with(engine, |engine| engine.memory.stats))
 }
 
+/// Returns the bytes of the heap that the program holds now: the sizes that were asked for, of all blocks that simulated
+/// threads have allocated in this run (set-up included) and that are not freed. The engine's own memory, and what was
+/// made [`outside`], do not count. Takes no virtual time. Returns `None` outside of a run, and in a run without a heap of
+/// its own ([`Report::own_heap`](crate::Report::own_heap)).
+pub fn held_bytes() -> Option<usize> {
+    engine().and_then(|engine| with(engine, |engine| engine.arena.as_ref().map(|arena| arena.held())))
+}
+
 /// Returns a number that no other run of this process has; `None` outside of a run.
 pub fn run_number() -> Option<u64> {
     engine().map(|engine| with(engine, |engine| engine.number))

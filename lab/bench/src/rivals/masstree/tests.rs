@@ -87,3 +87,23 @@ fn no_schedule_with_two_preemptions_takes_one_entry_for_another() {
     });
     assert!(found.complete && found.failure.is_none(), "{found:?}");
 }
+
+/// A writer locks no node of the layers above its key's last part. If it did, it would wait here for its own lock.
+#[cfg(archipelago_sim)]
+#[test]
+fn writers_lock_nothing_on_their_way() {
+    use archipelago_sim::{Config, Machine, run};
+    let key = |last: u8| [vec![b'k'; 20], vec![last]].concat();
+    let body = |_| {
+        let tree = Masstree::<Vec<u8>>::default();
+        let session = tree.pin();
+        (1..3).for_each(|last| _ = session.insert(&key(last), 1));
+        assert!(tree.root.writer.lock());
+        assert_eq!(session.insert(&key(3), 3), None);
+        assert_eq!(session.insert(&key(1), 4), Some(1));
+        assert_eq!(session.update(&key(3), |old| old + 1), Some(3));
+        assert_eq!(session.remove(&key(2)), Some(1));
+        tree.root.writer.unlock_unchanged();
+    };
+    run(&Machine::preset("xeon-e5-4620-4s").unwrap(), &Config::seeded(1), 1, body).assert_done();
+}
