@@ -35,7 +35,8 @@ fn mutex<R: RawMutex + Send + Sync>(bencher: Bencher) {
 }
 
 #[divan::bench(threads = THREADS, types = [
-    parking_lot::RawRwLock, RawDistributedRwLock, RawCrwNp, RawCrwRp, RawCrwWp, RawBravo<RawCrwNp>
+    parking_lot::RawRwLock, RawDistributedRwLock, RawCrwNp, RawCrwRp, RawCrwWp, RawBravo<RawCrwNp>,
+    RawShflRw
 ])]
 fn read<R: RawRwLock + Send + Sync>(bencher: Bencher) {
     let line = RwLock::<R, Line>::new([0; 4]);
@@ -46,7 +47,8 @@ fn read<R: RawRwLock + Send + Sync>(bencher: Bencher) {
 }
 
 #[divan::bench(threads = THREADS, types = [
-    parking_lot::RawRwLock, RawDistributedRwLock, RawCrwNp, RawCrwRp, RawCrwWp, RawBravo<RawCrwNp>
+    parking_lot::RawRwLock, RawDistributedRwLock, RawCrwNp, RawCrwRp, RawCrwWp, RawBravo<RawCrwNp>,
+    RawShflRw
 ])]
 fn write<R: RawRwLock + Send + Sync>(bencher: Bencher) {
     let line = RwLock::<R, Line>::new([0; 4]);

@@ -103,12 +103,14 @@ const EXCLUSIVE: [Known<Option<u32>>; 10] = [
     Known::of::<Sections<sync::Mutex<()>>>("std"),
 ];
 
-const SHARED: [Known<Option<u32>>; 7] = [
+const SHARED: [Known<Option<u32>>; 9] = [
     Known::of::<Sections<RwLock<RawDistributedRwLock, ()>>>("distributed"),
     Known::of::<Sections<RwLock<RawCrwNp, ()>>>("c-rw-np"),
     Known::of::<Sections<RwLock<RawCrwRp, ()>>>("c-rw-rp"),
     Known::of::<Sections<RwLock<RawCrwWp, ()>>>("c-rw-wp"),
     Known::of::<Sections<RwLock<RawBravo<RawCrwNp>, ()>>>("bravo"),
+    Known::of::<Sections<RwLock<RawShflRw, ()>>>("shfl-rw"),
+    Known::of::<Sections<RwLock<RawBravo<RawShflRw>, ()>>>("bravo-shfl-rw"),
     Known::of::<Sections<parking_lot::RwLock<()>>>("parking-lot"),
     Known::of::<Sections<sync::RwLock<()>>>("std"),
 ];

@@ -6,7 +6,7 @@
 //! this crate. A program therefore chooses its [`Roster`] by a type parameter of [`run`](crate::run).
 
 use archipelago_index::art::WriteSync;
-use archipelago_index::hydra::{Maintainers, SearchLayerKind};
+use archipelago_index::hydra::{Experiment, Maintainers, SearchLayerKind};
 use archipelago_index::{Art, BLinkTree, EunoBTree, EunoSkipList, HydraList};
 use archipelago_platform::topology::Topology;
 use archipelago_workloads::catalog::Known;
@@ -52,7 +52,7 @@ pub trait Roster: Dispatch<u64> + Dispatch<Vec<u8>> + 'static {
 /// The roster without peers.
 pub struct Own;
 
-static OURS: [Info; 9] = [
+static OURS: [Info; 12] = [
     Info::ours(On::Both, "hydralist"),
     // One search layer instead of one per node.
     Info::ours(On::Simulated, "hydralist-one-layer"),
@@ -60,6 +60,10 @@ static OURS: [Info; 9] = [
     Info::ours(On::Both, "hydralist-radix-layer"),
     // Clients do the rounds of maintenance, instead of a thread of the map.
     Info::ours(On::Native, "hydralist-clients"),
+    // Three of the steps of the thesis's factor analysis, each undone.
+    Info::ours(On::Simulated, "hydralist-without-tags"),
+    Info::ours(On::Simulated, "hydralist-without-backoff"),
+    Info::ours(On::Simulated, "hydralist-synchronous"),
     Info::ours(On::Both, "art"),
     Info::ours(On::Simulated, "art-olc"),
     Info { longest_key: BLinkTree::<u64, u64>::LONGEST_KEY, ..Info::ours(On::Native, "blink") },
@@ -109,6 +113,9 @@ fn dispatch_any<K: TreeKey>(info: &'static Info, visit: &mut impl Visit<K>) {
         "hydralist-one-layer" => visit.made(info, || Hydra::builder().topology(Topology::synthetic(1, 1)).build()),
         "hydralist-radix-layer" => visit.made(info, || Hydra::builder().search_layer(SearchLayerKind::Art).build()),
         "hydralist-clients" => visit.made(info, || Hydra::builder().maintainers(Maintainers::Clients).build()),
+        "hydralist-without-tags" => visit.made(info, || Hydra::builder().experiment(Experiment::NoTags).build()),
+        "hydralist-without-backoff" => visit.made(info, || Hydra::builder().experiment(Experiment::NoBackoff).build()),
+        "hydralist-synchronous" => visit.made(info, || Hydra::builder().experiment(Experiment::Synchronous).build()),
         "art" => visit.visit::<Art<K, u64>>(info),
         "art-olc" => visit.made(info, || Art::<K, u64>::with_write_sync(WriteSync::OptimisticLockCoupling)),
         "blink" => visit.visit::<BLinkTree<K, u64>>(info),

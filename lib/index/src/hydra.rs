@@ -44,6 +44,8 @@ mod stats;
 mod structure;
 mod upkeep;
 
+#[doc(hidden)]
+pub use config::Experiment;
 pub use config::{Maintainers, SearchLayerKind};
 pub use map::{Builder, Hydra, HydraList, IntoIter, Iter, Range, Session};
 #[doc(hidden)]

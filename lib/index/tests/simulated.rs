@@ -21,7 +21,7 @@ use archipelago_check::history::Recorder;
 use archipelago_check::linear::DEFAULT_STEPS;
 use archipelago_check::map::{MapOp, MapRet, check_map};
 use archipelago_index::art::WriteSync;
-use archipelago_index::hydra::{Maintainers, SearchLayerKind};
+use archipelago_index::hydra::{Experiment, Maintainers, SearchLayerKind};
 use archipelago_index::{Art, HydraList, OrderedIndex, OrderedSession};
 use archipelago_platform::thread;
 use archipelago_platform::topology::Topology;
@@ -114,6 +114,15 @@ fn hydralist_is_linearizable_in_many_schedules() {
         for maintainers in [Maintainers::Background, Maintainers::Clients] {
             explore(600, &[], || hydralist(kind, maintainers, nodes), HydraList::check_invariants);
         }
+    }
+}
+
+/// The experiments that switch parts of the design off leave a right map.
+#[test]
+fn hydralist_is_linearizable_in_experiments() {
+    for experiment in [Experiment::NoTags, Experiment::NoBackoff, Experiment::Synchronous] {
+        let make = || HydraList::builder().topology(Topology::synthetic(2, 4)).experiment(experiment).build();
+        explore(300, &[], make, HydraList::check_invariants);
     }
 }
 

@@ -140,6 +140,7 @@ mod measure {
         let rwlocks = [
             rwlock::<parking_lot::RawRwLock>("parking_lot"),
             rwlock::<RawDistributedRwLock>("RawDistributedRwLock"),
+            rwlock::<RawShflRw>("RawShflRw"),
             rwlock::<RawCrwNp>("RawCrwNp"),
             rwlock::<RawCrwRp>("RawCrwRp"),
             rwlock::<RawCrwWp>("RawCrwWp"),

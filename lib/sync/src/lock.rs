@@ -25,7 +25,7 @@
 //! - *Ordering.* Taking a lock is an Acquire of the Release by the thread that unlocked it before (for a writer: by
 //!   all readers before it, too).
 //! - *Waiting* threads spin, then yield (mostly by [`Backoff`](crate::backoff::Backoff)). In `RawShfl`, which is also
-//!   the writers' queue of `RawDistributedRwLock`, they park instead. So all locks make progress, at different speeds,
+//!   the queue of `RawDistributedRwLock`'s writers and of `RawShflRw`, they park instead. So all locks make progress, at different speeds,
 //!   when threads outnumber cores.
 //! - *In the body of a [region](crate::region)* a debug build panics where a thread would wait for a lock. The lock is
 //!   not changed, and stays usable.
@@ -86,6 +86,7 @@ mod numa_rw;
 mod queue;
 mod readers;
 mod shfl;
+mod shfl_rw;
 mod slots;
 mod ticket;
 mod ttas;
@@ -103,6 +104,7 @@ pub use mcs::RawMcs;
 pub use nodes::be_on_node;
 pub use numa_rw::{CohortRw, Neutral, PreferReaders, PreferWriters, Preference, RawCrwNp, RawCrwRp, RawCrwWp, Side};
 pub use shfl::RawShfl;
+pub use shfl_rw::RawShflRw;
 pub use ticket::RawTicket;
 pub use ttas::{RawTas, RawTtas};
 

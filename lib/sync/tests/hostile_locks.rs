@@ -22,7 +22,7 @@ use archipelago_check::watchdog::watchdog;
 use archipelago_platform::topology::Topology;
 use archipelago_sync::lock::{
     Mutex, RawBravo, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl,
-    RawTas, RawTicket, RawTtas, RawUnqueuedRwLock, RwLock,
+    RawShflRw, RawTas, RawTicket, RawTtas, RawUnqueuedRwLock, RwLock,
 };
 use lock_api::{RawMutex, RawRwLock};
 
@@ -120,6 +120,7 @@ fn each(test: &impl Test) {
     test.run::<Mutex<RawHmcs, Words>>("RawHmcs", nodes, true);
     test.run::<RwLock<RawDistributedRwLock, Words>>("RawDistributedRwLock", slots, false);
     test.run::<RwLock<RawUnqueuedRwLock, Words>>("RawUnqueuedRwLock", slots, false);
+    test.run::<RwLock<RawShflRw, Words>>("RawShflRw", 0, false);
     test.run::<RwLock<RawCrwNp, Words>>("RawCrwNp", 2 * nodes, true);
     test.run::<RwLock<RawCrwRp, Words>>("RawCrwRp", 2 * nodes, false);
     test.run::<RwLock<RawCrwWp, Words>>("RawCrwWp", 2 * nodes, false);
@@ -384,6 +385,7 @@ fn a_failed_try_to_write_keeps_readers_in() {
     let _beside = beside();
     failed_try_keeps_readers_in::<RawDistributedRwLock>();
     failed_try_keeps_readers_in::<RawUnqueuedRwLock>();
+    failed_try_keeps_readers_in::<RawShflRw>();
     failed_try_keeps_readers_in::<RawCrwNp>();
     failed_try_keeps_readers_in::<RawCrwRp>();
     failed_try_keeps_readers_in::<RawCrwWp>();

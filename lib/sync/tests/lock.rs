@@ -8,8 +8,8 @@ mod rwlock;
 
 use archipelago_platform::thread;
 use archipelago_sync::lock::{
-    RawBravo, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl, RawTas,
-    RawTicket, RawTtas, RawUnqueuedRwLock,
+    RawBravo, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl,
+    RawShflRw, RawTas, RawTicket, RawTtas, RawUnqueuedRwLock,
 };
 
 /// Returns `native`, or under Miri the smaller number `miri`.
@@ -123,7 +123,9 @@ rwlocks! {
     crw_rp: RawCrwRp,
     crw_wp: RawCrwWp,
     bravo_np: RawBravo<RawCrwNp>,
+    shfl_rw: RawShflRw,
     bravo_distributed: RawBravo<RawDistributedRwLock>,
+    bravo_shfl_rw: RawBravo<RawShflRw>,
 }
 
 #[test]
@@ -180,7 +182,7 @@ fn sizes_are_as_documented() {
     assert_eq!((size_of::<RawMcs>(), size_of::<RawCna>(), size_of::<RawShfl>()), (16, 40, 16));
     assert_eq!((size_of::<RawCohort>(), size_of::<RawHmcs>()), (32, 40));
     assert_eq!((size_of::<RawDistributedRwLock>(), size_of::<RawCrwNp>()), (256, 56));
-    assert_eq!(size_of::<RawUnqueuedRwLock>(), 256);
+    assert_eq!((size_of::<RawUnqueuedRwLock>(), size_of::<RawShflRw>()), (256, 24));
     assert_eq!(size_of::<RawBravo<RawCrwNp>>(), 32 + size_of::<RawCrwNp>());
 }
 

@@ -15,7 +15,8 @@ use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
 use archipelago_sync::lock::{
     Mutex, RawBravo, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl,
-    RawTas, RawTicket, RawTtas, RawUnqueuedRwLock, RwLock, RwLockUpgradableReadGuard, RwLockWriteGuard, be_on_node,
+    RawShflRw, RawTas, RawTicket, RawTtas, RawUnqueuedRwLock, RwLock, RwLockUpgradableReadGuard, RwLockWriteGuard,
+    be_on_node,
 };
 use lock_api::{RawMutex, RawRwLock, RawRwLockDowngrade, RawRwLockUpgrade};
 use loom::cell::UnsafeCell;
@@ -310,4 +311,10 @@ fn unqueued() {
     rwlock_tries::<RawUnqueuedRwLock>();
     downgrades::<RawUnqueuedRwLock>();
     upgrades::<RawUnqueuedRwLock>();
+}
+
+#[test]
+fn shfl_rw() {
+    rwlock::<RawShflRw>();
+    rwlock_tries::<RawShflRw>();
 }

@@ -10,7 +10,7 @@ use archipelago_platform::atomic::{AtomicU64, Ordering};
 #[cfg(debug_assertions)]
 use archipelago_sync::lock::{
     Mutex, RawBravo, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl,
-    RawTas, RawTicket, RawTtas, RawUnqueuedRwLock, RwLock,
+    RawShflRw, RawTas, RawTicket, RawTtas, RawUnqueuedRwLock, RwLock,
 };
 use archipelago_sync::rcu::Domain;
 use archipelago_sync::region::{Again, Change, Changing, Link, Region, Retired, Stale, Traverse, Var, Versioned, Walk};
@@ -489,6 +489,7 @@ fn a_body_that_waits_for_a_reader_writer_lock_leaves_it_as_it_is() {
     check::<RawCrwWp>();
     check::<RawDistributedRwLock>();
     check::<RawUnqueuedRwLock>();
+    check::<RawShflRw>();
     check::<RawBravo<RawCrwNp>>();
     check::<RawBravo<RawDistributedRwLock>>();
 }

@@ -6,8 +6,8 @@ use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::hint;
 use archipelago_sim::{Client, Config, Fault, Machine, Outcome, Placement, Point, Schedule, SimAlloc, run_with, world};
 use archipelago_sync::lock::{
-    RawBravo, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl, RawTas,
-    RawTicket, RawTtas, RawUnqueuedRwLock,
+    RawBravo, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl,
+    RawShflRw, RawTas, RawTicket, RawTtas, RawUnqueuedRwLock,
 };
 use archipelago_sync::region::{Change, Changing, Region, Stale, Var, Versioned};
 use archipelago_sync::version_lock::VersionLock;
@@ -146,7 +146,9 @@ suite! { rwlock:
     crw_rp RawCrwRp,
     crw_wp RawCrwWp,
     bravo RawBravo<RawCrwNp>,
+    shfl_rw RawShflRw,
     bravo_distributed RawBravo<RawDistributedRwLock>,
+    bravo_shfl_rw RawBravo<RawShflRw>,
 }
 
 /// The suite detects a thread that waits for ever, whether the thread spins or is parked.

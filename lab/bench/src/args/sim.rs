@@ -79,8 +79,8 @@ pub struct SimCommon {
     /// machine (slow)
     #[arg(long, conflicts_with_all = ["sweep", "format", "report", "compare", "fail_on_slower", "out"])]
     pub watch: bool,
-    /// euno, workload ycsb: also charge the instructions between accesses to shared memory, at this many per cycle;
-    /// only for contenders whose instructions were counted [default: they cost nothing]
+    /// euno, workload ycsb, and ycsb, keys int or email: also charge the instructions between accesses to shared
+    /// memory, at this many per cycle; only for contenders whose instructions were counted [default: they cost nothing]
     #[arg(long, value_parser = per_cycle, value_name = "PER_CYCLE")]
     pub instructions: Option<f64>,
     /// How threads are placed on the machine
@@ -102,10 +102,11 @@ pub struct SimCommon {
 #[derive(Clone, Debug, Args)]
 pub struct SimYcsb {
     /// Indexes, comma-separated: hydralist, hydralist-one-layer (a single search layer for all nodes),
-    /// hydralist-radix-layer (the thesis's search layer, a radix tree changed in place), art (with ROWEX,
-    /// read-optimized write exclusion) and art-olc (with optimistic lock coupling), euno-btree, euno-skiplist,
-    /// btree-olc (a B+tree with optimistic lock coupling), masstree-like (a trie of B+trees), rwlock-btree (one lock;
-    /// integer keys only), or all
+    /// hydralist-radix-layer (the thesis's search layer, a radix tree changed in place), hydralist-without-tags,
+    /// hydralist-without-backoff, hydralist-synchronous (that layer, changed by each split before the operation ends),
+    /// art (with ROWEX, read-optimized write exclusion) and art-olc (with optimistic lock coupling), euno-btree,
+    /// euno-skiplist, btree-olc (a B+tree with optimistic lock coupling), masstree-like (a trie of B+trees),
+    /// rwlock-btree (one lock; integer keys only), or all
     #[arg(long, default_value = "hydralist,hydralist-one-layer,art,btree-olc")]
     pub index: String,
     /// Workloads, comma-separated: load, a, b, c, d, e, f, grow (as load, but keys that were held back), or all

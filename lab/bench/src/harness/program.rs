@@ -8,6 +8,8 @@ use archipelago_platform::SIMULATED;
 use archipelago_platform::topology::Topology;
 use archipelago_sim::world;
 
+use crate::workload::OpKind;
+
 /// The result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
@@ -19,6 +21,8 @@ pub enum Done {
     Read,
     /// The operation changed something, or tried to.
     Updated,
+    /// As [`Found`](Self::Found). `--instructions` charges this kind of operation.
+    Did(OpKind),
 }
 
 impl Done {
@@ -32,6 +36,15 @@ impl Done {
     #[inline]
     pub fn updated(updated: bool) -> Done {
         if updated { Done::Updated } else { Done::Read }
+    }
+
+    /// Returns whose instructions `--instructions` charges.
+    pub fn kind(self) -> OpKind {
+        match self {
+            Done::Found | Done::Missed | Done::Read => OpKind::Read,
+            Done::Updated => OpKind::Update,
+            Done::Did(kind) => kind,
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use archipelago_sim::{
     Client, Config, HotLine, Machine, Outcome, Placement, Stats, TxSite, Unannounced, Variation, run_with, world,
 };
 
-use super::instructions::Charge;
+use super::instructions::{Charge, Instructions};
 use super::program::{self, Done};
 use super::steady::{Course, Phase, Wish};
 use crate::failure::Failure;
@@ -35,8 +35,8 @@ pub struct Setting {
     pub faults: Vec<archipelago_sim::Fault>,
     /// The name of these faults in the arguments.
     pub stall: Option<String>,
-    /// Instructions per cycle, if instructions between accesses to shared memory are charged.
-    pub per_cycle: Option<f64>,
+    /// The instructions between accesses to shared memory, if they are charged.
+    pub instructions: Option<Instructions>,
     /// The time that is charged for an operation's instructions; [`figures`] sets it for each contender.
     pub charge: Charge,
 }
@@ -283,10 +283,10 @@ impl program::Turns for Turns<'_> {
             match done {
                 Done::Read => self.updates = Some(false),
                 Done::Updated => self.updates = Some(true),
-                Done::Found => {}
+                Done::Found | Done::Did(_) => {}
                 Done::Missed => self.counts.misses.set(self.counts.misses.get() + 1),
             }
-            let ns = self.charge.ns(done == Done::Updated);
+            let ns = self.charge.ns(done.kind());
             if ns > 0 {
                 world::work(ns);
             }
@@ -451,7 +451,7 @@ impl Figures {
 /// If a run does not end well, or if instructions are to be charged that were not counted for this contender.
 pub fn figures(contender: &Contender, setting: &Setting, threads: usize) -> Result<Option<Figures>, Failure> {
     let config = setting.config();
-    let charge = setting.per_cycle.map(|per_cycle| Charge::of(&contender.name, &setting.machine, per_cycle));
+    let charge = setting.instructions.map(|instructions| Charge::of(&contender.name, &setting.machine, instructions));
     let setting = &Setting { charge: charge.transpose()?.unwrap_or_default(), ..setting.clone() };
     let mut all = Vec::new();
     // The unvaried machine comes first.

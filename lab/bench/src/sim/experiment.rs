@@ -5,7 +5,7 @@ use archipelago_sim::{Machine, Placement};
 use super::machines;
 use crate::args::{Pin, Sim, SimCommon, Warm};
 use crate::failure::Failure;
-use crate::harness::instructions::Charge;
+use crate::harness::instructions::{Charge, Counted, Instructions};
 use crate::harness::simulated::{Contender, Setting};
 use crate::harness::steady::Wish;
 use crate::{blink, cache, euno, locks, nr, ranges, sets, txn, ycsb};
@@ -70,11 +70,7 @@ pub fn setting(common: &SimCommon, what: &Sim) -> Result<Setting, Failure> {
             return Err(Failure::new("--pin none: a simulated thread has a place of its own; try fill or spread"));
         }
     };
-    // Only the instructions of this workload's look-ups and updates were counted.
-    let counted = matches!(what, Sim::Euno(args) if args.workload == "ycsb");
-    if common.instructions.is_some() && !counted {
-        return Err(Failure::new("--instructions: those of `sim euno --workload ycsb` were counted, and no others"));
-    }
+    let instructions = common.instructions.map(|per_cycle| instructions(per_cycle, what)).transpose()?;
     let wish = Wish {
         warm_ns: match common.warm {
             // Faults happen at fixed times, so the warm-up must have a fixed length.
@@ -95,9 +91,28 @@ pub fn setting(common: &SimCommon, what: &Sim) -> Result<Setting, Failure> {
         sweep: common.sweep,
         faults,
         stall,
-        per_cycle: common.instructions,
+        instructions,
         charge: Charge::default(),
     })
+}
+
+/// Returns the instructions to charge in this experiment, at this many per cycle.
+///
+/// # Errors
+/// If the experiment's instructions were not counted.
+fn instructions(per_cycle: f64, what: &Sim) -> Result<Instructions, Failure> {
+    let counted = match what {
+        Sim::Euno(args) if args.workload == "ycsb" => Counted::Euno,
+        Sim::Ycsb(args) if args.keys == "int" => Counted::Ints,
+        Sim::Ycsb(args) if args.keys == "email" => Counted::Emails,
+        _ => {
+            return Err(Failure::new(
+                "--instructions: those of `sim euno --workload ycsb` and of `sim ycsb --keys int` and `email` were \
+                 counted, and no others",
+            ));
+        }
+    };
+    Ok(Instructions { per_cycle, counted })
 }
 
 /// Returns the machine of `--machine`; without this option the default machine, or with `--paper` the machine of the

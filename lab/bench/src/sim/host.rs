@@ -163,10 +163,10 @@ fn simulated<P: Program + Copy + 'static>(
 ) -> Result<f64, Failure> {
     let (warm_ns, measured_ns) = (Some(1_000_000), 1_000_000);
     let wish = Wish { warm_ns, measured_ns, min_ops: 0, patience_ns: 0 };
-    let (placement, sweep, faults, per_cycle) = (Placement::Fill, false, Vec::new(), None);
+    let (placement, sweep, faults, instructions) = (Placement::Fill, false, Vec::new(), None);
     let (whole, charge) = (machine.clone(), Charge::default());
     let setting =
-        Setting { machine: whole, placement, wish, seed, seeds: 1, sweep, faults, stall: None, per_cycle, charge };
+        Setting { machine: whole, placement, wish, seed, seeds: 1, sweep, faults, stall: None, instructions, charge };
     let setup = || {
         let shared = program.setup(threads, seed);
         // On the real machine everything has been accessed before, so it is in the caches.

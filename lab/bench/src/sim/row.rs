@@ -97,7 +97,7 @@ pub fn row(contender: &Contender, threads: usize, figures: &Figures, setting: &S
         // Accesses to shared memory per operation; and instructions per cycle, if instructions between the accesses
         // were charged.
         ("accesses_per_op", json!(stats.accesses as f64 / ops)),
-        ("instructions_per_cycle", json!(setting.per_cycle)),
+        ("instructions_per_cycle", json!(setting.instructions.map(|it| it.per_cycle))),
         // How threads are placed, and which threads are stopped.
         ("pin", json!(if setting.placement == Placement::Spread { "spread" } else { "fill" })),
         ("stall", json!(setting.stall)),

@@ -26,7 +26,7 @@ const EXPERIMENTS: [&[&str]; 13] = [
     &["cache", "--count", "300", "--capacity-percent", "80"],
     &["ranges"],
     &["txn", "--store", "silo-euno-btree,mvrlu-hydralist,lock", "--workload", "ycsb,smallbank", "--count", "200"],
-    &["locks", "--lock", "distributed,c-rw-np,c-rw-rp,c-rw-wp,bravo", "--write-percent", "10"],
+    &["locks", "--lock", "distributed,c-rw-np,c-rw-rp,c-rw-wp,bravo,shfl-rw,bravo-shfl-rw", "--write-percent", "10"],
     &["ycsb", "--index", "all", "--workload", "all", "--count", "2k"],
     &["ycsb", "--index", "all", "--workload", "all", "--count", "2k", "--keys", "email"],
     &["sets", "--structure", "all", "--mechanism", "rcu,rlu,mvrlu", "--count", "300"],

@@ -7,9 +7,11 @@ use archipelago_sim::Placement;
 
 use super::*;
 use crate::args::{Cli, Command, SimCommon};
+use crate::harness::instructions::{Charge, Counted, Instructions};
 use crate::harness::program::{Done, Program, Turns, work};
 use crate::harness::simulated::program;
 use crate::report::row::Cell;
+use crate::workload::OpKind;
 use crate::{nr, sets, ycsb};
 
 pub(super) fn parse(args: &[&str]) -> Sim {
@@ -47,11 +49,11 @@ fn the_machine_is_the_papers_if_that_is_asked_for() {
 fn contenders_are_all_combinations() {
     let Sim::Ycsb(args) = parse(&["ycsb", "--index", "all", "--workload", "c,a"]) else { panic!() };
     let names: Vec<_> = ycsb::simulated(&args).unwrap().into_iter().map(|it| (it.name, it.cell.workload)).collect();
-    assert_eq!(names.len(), 20);
+    assert_eq!(names.len(), 26);
     assert_eq!(names[0], ("hydralist".to_owned(), "a".to_owned()));
     // Exclusive locks have one cell (a workload with its parameters), whatever the percentages are.
     let count = |line: &[&str]| contenders(&parse(line)).unwrap().len();
-    assert_eq!(count(&["locks", "--lock", "all"]), 8 + 5 * 3);
+    assert_eq!(count(&["locks", "--lock", "all"]), 8 + 7 * 3);
     assert_eq!(count(&["locks", "--lock", "bravo,mcs", "--write-percent", "1"]), 2);
     let Sim::Nr(args) = parse(&["nr", "--workload", "all", "--update-percent", "0,10"]) else { panic!() };
     assert_eq!(nr::simulated(&args).unwrap().len(), 4 * 2 * 5);
@@ -95,10 +97,13 @@ fn wrong_arguments_are_told() {
     assert!(ycsb::faults(&args).is_err());
     let charged = |line: &[&str]| {
         let what = parse(&[line, &["--instructions", "2"]].concat());
-        setting(common(&what), &what).map(|setting| setting.per_cycle).map_err(|failure| failure.to_string())
+        setting(common(&what), &what)
+            .map(|setting| setting.instructions.map(|it| it.per_cycle))
+            .map_err(|failure| failure.to_string())
     };
     assert_eq!(charged(&["euno"]), Ok(Some(2.0)));
-    for line in [&["euno", "--workload", "rising"][..], &["ycsb"]] {
+    assert_eq!(charged(&["ycsb", "--keys", "email"]), Ok(Some(2.0)));
+    for line in [&["euno", "--workload", "rising"][..], &["ycsb", "--keys", "clustered"], &["locks"]] {
         assert!(charged(line).unwrap_err().contains("no others"));
     }
 }
@@ -109,18 +114,31 @@ fn instructions_take_time() {
     if !SIMULATED {
         return;
     }
-    let mops = |more: &[&str]| {
-        let line =
-            ["euno", "--index", "htm-btree-16", "--theta", "0", "--count", "1k", "--micros", "20", "--runs", "1"];
-        let what = parse(&[&line[..], more].concat());
-        let setting = setting(common(&what), &what).unwrap();
-        let contender = &contenders(&what).unwrap()[0];
-        simulated::figures(contender, &setting, 1).unwrap().unwrap().first().mops
+    let added = |line: &str| {
+        let mops = |more: &str| {
+            let what =
+                parse(&format!("{line} --count 1k --micros 20 --runs 1 {more}").split_whitespace().collect::<Vec<_>>());
+            let setting = setting(common(&what), &what).unwrap();
+            let contender = &contenders(&what).unwrap()[0];
+            simulated::figures(contender, &setting, 1).unwrap().unwrap().first().mops
+        };
+        1e3 / mops("--instructions 1") - 1e3 / mops("")
     };
-    let (free, charged) = (mops(&[]), mops(&["--instructions", "1"]));
     // The calculation is (1/2 (464 - 26) + 1/2 (575 - 39)) cycles at 2.5 GHz.
-    let added = 1e3 / charged - 1e3 / free;
-    assert!((185.0..205.0).contains(&added), "{added} ns: {free} and {charged} Mops/s");
+    let ns = added("euno --index htm-btree-16 --theta 0");
+    assert!((185.0..205.0).contains(&ns), "{ns} ns");
+    // Each kind of operation is charged its own instructions.
+    let of = |kind| {
+        let machine = machines::named("xeon-8180-4s").unwrap();
+        let instructions = Instructions { per_cycle: 1.0, counted: Counted::Ints };
+        Charge::of("art", &machine, instructions).unwrap().ns(kind) as f64
+    };
+    let [read, update, insert, scan] = [OpKind::Read, OpKind::Update, OpKind::Insert, OpKind::Scan].map(of);
+    let shares = [("c", read), ("a", (read + update) / 2.0), ("load", insert), ("e", 0.95 * scan + 0.05 * insert)];
+    for (workload, expected) in shares {
+        let ns = added(&format!("ycsb --index art --workload {workload}"));
+        assert!((ns / expected - 1.0).abs() < 0.1, "{workload}: {ns} ns instead of {expected}");
+    }
 }
 
 #[test]

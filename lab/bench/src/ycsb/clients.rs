@@ -99,7 +99,7 @@ impl<'a, K: BenchKey, I: BenchIndex<K>> Program for Clients<'a, K, I> {
                 let mut rng = SmallRng::seed_from_u64(*seed);
                 let insert = |_| {
                     session.insert(&K::unseen(&mut rng), 1);
-                    Done::Found
+                    Done::Did(OpKind::Insert)
                 };
                 turns.go(usize::MAX, insert, || ());
             }
@@ -129,7 +129,8 @@ impl<'a, K: BenchKey, I: BenchIndex<K>> Program for Clients<'a, K, I> {
                 let op = |i: usize| {
                     // Drawing costs the program nothing, and what was drawn is no memory of the program.
                     let (op, key) = world::outside(|| draws.draw());
-                    Done::found(execute::<K, I>(&session, op, key, i as u64))
+                    let found = execute::<K, I>(&session, op, key, i as u64);
+                    if found { Done::Did(op.kind) } else { Done::Missed }
                 };
                 turns.go(usize::MAX, op, || ());
             }

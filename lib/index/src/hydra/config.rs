@@ -1,5 +1,6 @@
 //! Configuration of a map. The defaults suit most uses.
 
+use archipelago_platform::SIMULATED;
 use archipelago_platform::topology::Topology;
 
 /// The structure that maps keys to *jump nodes*: pages at or left of the key, from which a search walks right.
@@ -30,6 +31,21 @@ pub enum Maintainers {
     Clients,
 }
 
+/// The effect of a part of the design, shown by an experiment on the virtual machine that switches the part off. The
+/// thesis's factor analysis (§4.5.3) has such steps. In a program for the real machine, only
+/// [`Synchronous`](Self::Synchronous) has an effect.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Experiment {
+    /// A look-up compares its key with all entries of a page, instead of those with the key's tag.
+    NoTags,
+    /// A thread that finds a page locked, or changed, tries again at once.
+    NoBackoff,
+    /// Each split or merge is followed by a round in the same thread. The search layer is the radix tree, since a
+    /// snapshot would be copied in each round.
+    Synchronous,
+}
+
 /// A map's settings, see [`Builder`](super::Builder).
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -37,6 +53,25 @@ pub struct Config {
     pub(crate) search_layer: SearchLayerKind,
     pub(crate) maintainers: Maintainers,
     pub(crate) tuning: Tuning,
+    pub(crate) experiment: Option<Experiment>,
+}
+
+impl Config {
+    /// Chooses an experiment.
+    pub(crate) fn choose(&mut self, experiment: Experiment) {
+        self.experiment = Some(experiment);
+        if experiment == Experiment::Synchronous {
+            (self.search_layer, self.maintainers) = (SearchLayerKind::Art, Maintainers::Clients);
+            self.tuning = Tuning { stale_percent: 0, stale_min: 1, ..self.tuning };
+        }
+    }
+
+    /// Returns whether this is the experiment, on the virtual machine. The compiler knows that the answer is `false` in
+    /// a program for the real machine.
+    #[inline(always)]
+    pub(crate) fn is(&self, experiment: Experiment) -> bool {
+        SIMULATED && self.experiment == Some(experiment)
+    }
 }
 
 /// Constants of the maintenance.
@@ -67,6 +102,7 @@ impl Default for Config {
             search_layer: SearchLayerKind::default(),
             maintainers: Maintainers::default(),
             tuning: Tuning::default(),
+            experiment: None,
         }
     }
 }

@@ -22,6 +22,7 @@
 //! Locks: a thread holds the lock of one page at a time, except in a merge or a move, which holds a page and *tries*
 //! the next one. So threads do not deadlock.
 
+use super::config::Experiment;
 use super::goal::{At, Below, Goal, is_within};
 use super::page::{Changed, LOCKED, Page, PageCopy, PageForm, Removed, Seen, Unsorted};
 use super::shared::{Core, Local};
@@ -30,7 +31,7 @@ use crate::hydra::HydraForm;
 use crate::points;
 use crate::structure::{End, Put, When, Words};
 use archipelago_platform::atomic::Ordering::{AcqRel, Acquire};
-use archipelago_platform::hint::point;
+use archipelago_platform::hint::{point, spin_loop};
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::{Look, Version};
@@ -101,7 +102,7 @@ impl<F: HydraForm> Core<F> {
                     }
                     Err(Changed) => {}
                 },
-                Look::Locked => backoff.wait(),
+                Look::Locked => self.wait(&backoff),
                 Look::Obsolete => {
                     // SAFETY: the obsolete page is protected by the caller's guard. Its forward pointer leads to a page
                     // that is reclaimed only after the obsolete page (`maintain.rs`).
@@ -180,7 +181,7 @@ impl<F: HydraForm> Core<F> {
     pub(crate) fn get_in_list(&self, guard: &Guard<'_>, from: &F::Page, key: F::Probe<'_>, tag: u8) -> Option<u64> {
         if let Some(version) = from.lock().read()
             && let Ok(false) = from.is_beyond(key, Seen::At(version))
-            && let Ok(found) = Self::look_up(from, version, key, tag)
+            && let Ok(found) = self.look_up(from, version, key, tag)
         {
             return found;
         }
@@ -189,12 +190,28 @@ impl<F: HydraForm> Core<F> {
 
     /// Returns the value word of `key` in the page that has it in its range.
     #[inline(always)]
-    fn look_up(page: &F::Page, version: Version, key: F::Probe<'_>, tag: u8) -> Result<Option<u64>, Changed> {
-        let found = page.find(key, tag, Seen::At(version))?.map(|slot| {
+    fn look_up(&self, page: &F::Page, version: Version, key: F::Probe<'_>, tag: u8) -> Result<Option<u64>, Changed> {
+        let found = self.find(page, key, tag, Seen::At(version))?.map(|slot| {
             point(points::FOUND);
             page.value(slot)
         });
         if page.lock().validate(version) { Ok(found) } else { Err(Changed) }
+    }
+
+    /// Returns the slot that holds `key`.
+    #[inline(always)]
+    fn find(&self, page: &F::Page, key: F::Probe<'_>, tag: u8, seen: Seen) -> Result<Option<usize>, Changed> {
+        if self.config.is(Experiment::NoTags) {
+            // A page has fewer slots than a word has bits.
+            return page.find_among((1 << page.len()) - 1, key, seen);
+        }
+        page.find(key, tag, seen)
+    }
+
+    /// Waits before another attempt.
+    #[inline(always)]
+    fn wait(&self, backoff: &Backoff) {
+        if self.config.is(Experiment::NoBackoff) { spin_loop() } else { backoff.wait() }
     }
 
     /// Looks a key up as [`get_in_list`](Self::get_in_list) does, from a page that may not be the right one, or is
@@ -204,7 +221,7 @@ impl<F: HydraForm> Core<F> {
         let mut page = from;
         loop {
             let (target, version, _) = self.target(guard, page, key);
-            if let Ok(found) = Self::look_up(target, version, key, tag) {
+            if let Ok(found) = self.look_up(target, version, key, tag) {
                 return found;
             }
             page = target;
@@ -232,7 +249,7 @@ impl<F: HydraForm> Core<F> {
         loop {
             let (page, version, more) = self.target(local.guard, from, key);
             (*from, steps) = (page, steps + more);
-            match page.find(key, tag, Seen::At(version)) {
+            match self.find(page, key, tag, Seen::At(version)) {
                 Ok(Some(slot)) => match self.replace(page, version, slot, value, when) {
                     Ok(put) => return put,
                     Err(Changed) => continue,
@@ -248,7 +265,7 @@ impl<F: HydraForm> Core<F> {
             }
             let prepared = page.prepare_push();
             if !page.lock().try_lock_at(version) {
-                backoff.wait();
+                self.wait(&backoff);
                 continue;
             }
             // The page was free and had the key in its range when it was read, and has not changed since: the key
@@ -303,17 +320,17 @@ impl<F: HydraForm> Core<F> {
         loop {
             let (target, version, _) = self.target(local.guard, page, key);
             page = target;
-            match page.find(key, tag, Seen::At(version)) {
+            match self.find(page, key, tag, Seen::At(version)) {
                 Ok(None) if page.lock().validate(version) => return None,
                 Ok(_) => {}
                 Err(Changed) => continue,
             }
             if !page.lock().try_lock_at(version) {
-                backoff.wait();
+                self.wait(&backoff);
                 continue;
             }
             let held = |slot: &usize| expected.is_none_or(|word| page.value(*slot) == word);
-            let Some(slot) = page.find(key, tag, Seen::Held).expect(LOCKED).filter(held) else {
+            let Some(slot) = self.find(page, key, tag, Seen::Held).expect(LOCKED).filter(held) else {
                 page.lock().unlock_unchanged();
                 return None;
             };
@@ -343,7 +360,7 @@ impl<F: HydraForm> Core<F> {
             }
             Ok(Some(_)) => {}
             Err(Unsorted) => {
-                if let Ok(Some(word)) = Self::look_up(page, version, from, F::tag(from)) {
+                if let Ok(Some(word)) = self.look_up(page, version, from, F::tag(from)) {
                     return Some(found(from, word));
                 }
             }
@@ -415,7 +432,7 @@ impl<F: HydraForm> Core<F> {
             match self.lock_end(local, end) {
                 Ok(Some(page)) => return Some(self.take_from_end(local, page, end, found)),
                 Ok(None) => return None,
-                Err(Changed) => backoff.wait(),
+                Err(Changed) => self.wait(&backoff),
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The settings of HydraLists, and hooks for tests.
 
-use super::config::{Maintainers, SearchLayerKind};
+use super::config::{Experiment, Maintainers, SearchLayerKind};
 use super::stats::MaintenanceStats;
 use crate::Key;
 use crate::map::{Map, Session as AnySession};
@@ -88,6 +88,13 @@ impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
     /// ```
     pub fn maintainers(mut self, maintainers: Maintainers) -> Self {
         self.config.maintainers = maintainers;
+        self
+    }
+
+    /// For experiments: switches a part of the design off.
+    #[doc(hidden)]
+    pub fn experiment(mut self, experiment: Experiment) -> Self {
+        self.config.choose(experiment);
         self
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::common::{conformance, encoding, variant};
 use archipelago_index::HydraList;
-use archipelago_index::hydra::{Builder, Maintainers, SearchLayerKind};
+use archipelago_index::hydra::{Builder, Experiment, Maintainers, SearchLayerKind};
 use archipelago_platform::topology::Topology;
 
 conformance!(words, u64, HydraList::new());
@@ -22,6 +22,7 @@ variant!(
     Builder::default().search_layer(SearchLayerKind::Art).topology(Topology::synthetic(2, 2)).build()
 );
 variant!(words_without_threads, u64, Builder::default().maintainers(Maintainers::Clients).build());
+variant!(words_with_rounds_at_once, u64, Builder::default().experiment(Experiment::Synchronous).build());
 variant!(words_on_two_nodes, u64, Builder::default().topology(Topology::synthetic(2, 2)).build());
 variant!(bytes_on_four_nodes, Vec<u8>, Builder::default().topology(Topology::synthetic(4, 2)).build());
 variant!(words_on_eight_nodes, u64, Builder::default().topology(Topology::synthetic(8, 1)).build());
