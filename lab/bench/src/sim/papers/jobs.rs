@@ -44,7 +44,7 @@ pub fn measure(papers: &[Paper], args: &SimPapers, jobs: usize, out: &mut Out) -
     };
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..jobs.min(count)).map(|worker| scope.spawn(move || work(worker))).collect();
-        workers.into_iter().map(|worker| worker.join().expect("no panic")).collect()
+        workers.into_iter().try_for_each(|worker| worker.join().expect("no panic"))
     })
 }
 
