@@ -197,8 +197,12 @@ pub struct SimPapers {
     /// Measure in N processes at a time, each with a row of its own; the rows go to --out. A process needs up to 2 GB
     #[arg(long, value_name = "N", value_parser = count, requires = "out")]
     pub jobs: Option<usize>,
+    /// Measure nothing: judge the rows of --out that the program FILE measured. A claim without rows is not judged. Any
+    /// build of this command can do this
+    #[arg(long, value_name = "FILE", requires = "out", conflicts_with = "jobs")]
+    pub judge: Option<PathBuf>,
     /// Measure one side of a figure only, and write no table
-    #[arg(long, value_name = "FIGURE:SIDE", hide = true, requires = "out", conflicts_with_all = ["jobs", "write"])]
+    #[arg(long, value_name = "FIGURE:SIDE", hide = true, requires = "out", conflicts_with_all = ["jobs", "judge", "write"])]
     pub cell: Option<Cell>,
     /// Write the tables to FILE instead of standard output. FILE's tables of the same papers are replaced; its other
     /// tables stay

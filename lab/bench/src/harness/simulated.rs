@@ -454,10 +454,7 @@ pub fn figures(contender: &Contender, setting: &Setting, threads: usize) -> Resu
     let charge = setting.instructions.map(|instructions| Charge::of(&contender.name, &setting.machine, instructions));
     let setting = &Setting { charge: charge.transpose()?.unwrap_or_default(), ..setting.clone() };
     let mut all = Vec::new();
-    // The unvaried machine comes first.
-    let varied = Variation::all().filter(|variation| setting.sweep && !is_none(variation, setting, &config));
-    let machines = [(setting.machine.clone(), config.overlap)].into_iter();
-    for (machine, overlap) in machines.chain(varied.map(|it| (it.of(&setting.machine), it.overlap))) {
+    for (machine, overlap) in variations(setting).iter().map(|it| (it.of(&setting.machine), it.overlap)) {
         for seed in (0..setting.seeds).map(|run| setting.seed.wrapping_add(run)) {
             // An interrupt is checked for before a run, since loading takes time, and after it, since a stopped run
             // does not count.
@@ -475,7 +472,11 @@ pub fn figures(contender: &Contender, setting: &Setting, threads: usize) -> Resu
     Ok(Some(Figures { runs: all, seeds: setting.seeds as usize }))
 }
 
-/// Returns whether a variation changes nothing. The unvaried machine has been measured already.
-fn is_none(variation: &Variation, setting: &Setting, config: &Config) -> bool {
-    variation.of(&setting.machine) == setting.machine && variation.overlap == config.overlap
+/// Returns the variations of the model that are measured, in this order. The first one changes nothing, and without a
+/// sweep there is no other.
+pub fn variations(setting: &Setting) -> Vec<Variation> {
+    let overlap = setting.config().overlap;
+    let is_none = |it: &Variation| it.of(&setting.machine) == setting.machine && it.overlap == overlap;
+    let (same, varied): (Vec<Variation>, Vec<Variation>) = Variation::all().partition(is_none);
+    same.into_iter().take(1).chain(varied.into_iter().filter(|_| setting.sweep)).collect()
 }

@@ -7,9 +7,11 @@
 mod data;
 mod file;
 mod jobs;
+mod split;
 mod table;
 mod verdict;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -17,7 +19,7 @@ use clap::Parser;
 use super::experiment::{check_threads, common, contenders, setting};
 use super::limits;
 use super::row::row;
-use super::sink::{Out, stamp};
+use super::sink::{Out, stamp, stamp_of};
 use crate::args::{Cell, Cli, Command, Sim, SimPapers};
 use crate::failure::Failure;
 use crate::harness::simulated::{self, Contender, Setting, only_simulated};
@@ -33,7 +35,9 @@ use data::{Done, Figure, Paper, Side};
 /// If a file is not valid, or a simulation ends badly. The table of the other figures is written all the same.
 pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
     let papers = data::read(&args.folder, args.only.as_deref())?;
-    only_simulated()?;
+    if args.judge.is_none() {
+        only_simulated()?;
+    }
     if let Some(path) = &args.write {
         try_to_write(path)?;
         file::read(path)?;
@@ -62,7 +66,11 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
         let mut done = Vec::new();
         for figure in chosen(paper, args) {
             tell(format!("{}, {}: {}", paper.key, figure.name, figure.what));
-            done.push(run(figure, plan(paper, figure, args)?, &mut out)?);
+            let plan = plan(paper, figure, args)?;
+            done.push(match (&args.judge, &out) {
+                (Some(program), Some(out)) => found(figure, plan, out, program)?,
+                _ => run(figure, plan, &mut out)?,
+            });
         }
         failures.extend(done.iter().flat_map(|done| done.failures.clone()));
         // After an interrupt the table is incomplete, and an incomplete table must not replace a complete one.
@@ -136,7 +144,8 @@ fn plan(paper: &Paper, figure: &Figure, args: &SimPapers) -> Result<Plan, Failur
 fn run<'a>(figure: &'a Figure, plan: Plan, out: &mut Option<Out>) -> Result<Done<'a>, Failure> {
     let Plan { command, setting, contenders, sides } = plan;
     let stamp = stamp(&setting);
-    let mut done = Done { figure, command, rows: Vec::new(), failures: Vec::new() };
+    let variations = simulated::variations(&setting);
+    let mut done = Done { figure, command, variations, rows: Vec::new(), failures: Vec::new() };
     for (side, place) in &sides {
         let contender = &contenders[*place];
         if let Some(row) = out.as_ref().and_then(|out| out.done(&stamp, contender, side.threads)) {
@@ -153,6 +162,17 @@ fn run<'a>(figure: &'a Figure, plan: Plan, out: &mut Option<Out>) -> Result<Done
         }
     }
     Ok(done)
+}
+
+/// Takes the measurements of a figure that another program has made.
+fn found<'a>(figure: &'a Figure, plan: Plan, out: &Out, program: &Path) -> Result<Done<'a>, Failure> {
+    let bytes = std::fs::read(program);
+    let bytes = bytes.map_err(|error| Failure::new(format!("--judge {}: {error}", program.display())))?;
+    let Plan { command, setting, contenders, sides } = plan;
+    let stamp = stamp_of(&bytes, &setting);
+    let row = |(side, place): (Side, usize)| Some((out.done(&stamp, &contenders[place], side.threads)?, side));
+    let rows = sides.into_iter().filter_map(row).map(|(row, side)| (side, row)).collect();
+    Ok(Done { figure, command, variations: simulated::variations(&setting), rows, failures: Vec::new() })
 }
 
 fn measured(contender: &Contender, threads: usize, setting: &Setting) -> Result<Option<Row>, Failure> {

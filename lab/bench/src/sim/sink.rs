@@ -203,12 +203,17 @@ impl Out {
     }
 }
 
-/// Returns a hash of everything that must be equal for two runs of a contender to give equal rows.
+/// Returns a hash of everything that must be equal for two runs of a contender to give equal rows, if this program runs
+/// them.
 pub fn stamp(setting: &Setting) -> String {
-    let mut hasher = DefaultHasher::new();
-    let program = std::env::current_exe().and_then(std::fs::read);
     // A program that cannot be read is assumed to be unchanged.
-    program.unwrap_or_default().hash(&mut hasher);
+    stamp_of(&std::env::current_exe().and_then(std::fs::read).unwrap_or_default(), setting)
+}
+
+/// Returns the [`stamp`] of rows that the program with these bytes measures.
+pub fn stamp_of(program: &[u8], setting: &Setting) -> String {
+    let mut hasher = DefaultHasher::new();
+    program.hash(&mut hasher);
     format!("{setting:?}").hash(&mut hasher);
     format!("{:016x}", hasher.finish())
 }

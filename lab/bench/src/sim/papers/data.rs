@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use archipelago_sim::Variation;
 use serde::Deserialize;
 
 use crate::failure::Failure;
@@ -107,6 +108,8 @@ pub struct Done<'a> {
     pub figure: &'a Figure,
     /// The experiment as it was run.
     pub command: String,
+    /// The variations of the model, in the order of a swept row's cells.
+    pub variations: Vec<Variation>,
     /// The measured rows, each with its side.
     pub rows: Vec<(Side, Row)>,
     /// Messages about failed runs.

@@ -13,7 +13,8 @@ const TITLE: &str = "# Papers beside the virtual machine";
 const HEAD: &str = "\
 What the papers state is in `papers/*.toml`; each section says which command made it. Nothing here is written by hand: \
 `cargo sim papers --sweep --out ROWS --write FILE` makes everything anew, and goes on where it ended when it is typed again; \
-`--only NAME` replaces a section.
+`--only NAME` replaces a section, `--jobs N` keeps N processors busy. Which parts of each paper are implemented, and how, is in \
+[fidelity.md](fidelity.md).
 
 Everything here is **simulated** and reproduces no figure: [virtual-machine.md](virtual-machine.md) says what the model leaves \
 out. *Ours* is the ratio's median and range over the sensitivity sweep: 24 variations of the model with some seeds each. Each section \
@@ -22,7 +23,8 @@ before that, which went 30 % around remote latencies, transfers within a socket 
 slowdown of threads that share a core, wherever these numbers came from. An ordering \
 **holds** if it is so in at least 95 of 100 of these cells, is **contradicted** if its opposite is, and is **unresolved** \
 otherwise. The paper's ratio is no part of the verdict. *Chance* is how often coins, one for each cell, would side with one of the two as clearly; cells of \
-one variation, and neighbours, are not independent, so it flatters. *Why* is what is known of the cause, and *not found* where nothing is.
+one variation, and neighbours, are not independent, so it flatters. *Why* is what is known of the cause, and *not found* where nothing is. If one varied number of the model decides an unresolved \
+ordering, *why* says in how many cells it is so on each side of that number.
 
 Sections made before commit 9fc7c267 (2026-11-26) have known faults: memory answered for some changed lines that only another \
 socket's cache had; threads repeated few operations (4,096 of `ycsb`, 16,384 of `euno`, 32,768 of `nr`), so that D and E soon inserted \

@@ -128,6 +128,12 @@ mod tests {
         let left = missing(&papers, &all, &Out::open(&rows).unwrap()).unwrap().len();
         assert_eq!(left, if crate::sim::SIMULATED { 0 } else { 4 });
         out.take(&folder.join("no file")).unwrap();
+        // Any program judges the rows that this one measured.
+        let (judge, table) = (std::env::current_exe().ok(), folder.join("table.md"));
+        let (out, write) = (Some(rows), Some(table.clone()));
+        execute(&SimPapers { judge, out, write, ..all.clone() }).unwrap();
+        let text = std::fs::read_to_string(&table).unwrap();
+        assert_eq!(text.contains("not run"), !crate::sim::SIMULATED, "{text}");
         std::fs::remove_dir_all(folder).unwrap();
     }
 

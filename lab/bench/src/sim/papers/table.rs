@@ -9,6 +9,7 @@ use archipelago_sim::machine::{Number, Origin};
 use archipelago_sim::{Machine, Variation};
 
 use super::data::{Claim, Done, Paper, Side};
+use super::split::decided_by;
 use super::verdict::{Finding, Verdict, judge};
 use crate::args::SimPapers;
 use crate::report::row::Row;
@@ -143,14 +144,26 @@ impl Line {
             find(done, &ahead).zip(find(done, &behind)).and_then(|(ahead, behind)| compare(claim, ahead, behind));
         let verdict = found.as_ref().map_or(Verdict::Unresolved, |found| found.verdict);
         let cells = found.as_ref().map_or("- | - | - | unresolved: not run".to_owned(), cells);
-        let unknown = !ours && found.is_some_and(|found| found.swept) && verdict != Verdict::Holds;
-        let why = if claim.reason.is_empty() && unknown { "not found" } else { claim.reason.as_str() };
+        let why = why(claim, ours, found.as_ref(), &done.variations);
         let text = format!(
             "| {}, {} | {} | {threads} | {of} ÷ {to}{by} | {paper} | {cells} | {why} |\n",
             figure.name, figure.section, figure.what
         );
         Line { text, ours, verdict }
     }
+}
+
+/// Returns what is known of the cause of a verdict: the reason that the claim gives, and for an unresolved claim the
+/// number of the model that decides it. Every claim of a paper that does not hold has an answer.
+fn why(claim: &Claim, ours: bool, found: Option<&Finding>, variations: &[Variation]) -> String {
+    let Some(found) = found.filter(|found| found.swept && found.verdict != Verdict::Holds) else {
+        return claim.reason.clone();
+    };
+    let split = Some(found).filter(|found| found.verdict == Verdict::Unresolved);
+    let split = split.and_then(|found| decided_by(variations, &found.each));
+    let reason = Some(claim.reason.clone()).filter(|reason| !reason.is_empty());
+    let parts: Vec<String> = reason.into_iter().chain(split).collect();
+    if parts.is_empty() && !ours { "not found".to_owned() } else { parts.join("; ") }
 }
 
 fn find<'a>(done: &'a Done<'_>, side: &Side) -> Option<&'a Row> {
@@ -170,7 +183,7 @@ fn compare(claim: &Claim, ahead: &Row, behind: &Row) -> Option<Finding> {
 /// Returns four columns of a line: our ratio, in how many of the sweep's cells (or of the seeds) the claimed order was
 /// found, the chance, and the verdict.
 fn cells(found: &Finding) -> String {
-    let Finding { ratios, so, chance, swept, verdict } = found;
+    let Finding { ratios, so, chance, swept, verdict, .. } = found;
     let median = stats::median(ratios).map_or("-".to_owned(), digits);
     let range = ratios.first().zip(ratios.last()).filter(|_| ratios.len() > 1);
     let ours = range.map_or(median.clone(), |(least, most)| format!("{median} [{}-{}]", digits(*least), digits(*most)));

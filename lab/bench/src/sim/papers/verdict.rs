@@ -41,6 +41,8 @@ pub struct Finding {
     pub ratios: Vec<f64>,
     /// The number of cells in which the claim is true.
     pub so: usize,
+    /// Whether the claim is true, cell by cell.
+    pub each: Vec<bool>,
     /// For orderings: the probability that chance gives a result that is at least as clear, for either side. By chance
     /// means that a fair coin decides in each cell which of the two contenders is ahead. Cells in which neither is
     /// ahead do not count.
@@ -67,11 +69,13 @@ pub fn judge(claim: &Claim, ahead: &[f64], behind: &[f64], swept: bool) -> Findi
         () => Verdict::Unresolved,
     };
     let chance = claim.within.is_none().then(|| by_chance(so, not));
+    let each = ratios.iter().map(|ratio| is_so(&ratio)).collect();
     ratios.sort_by(f64::total_cmp);
-    Finding { verdict, ratios, so, chance, swept }
+    Finding { verdict, ratios, so, each, chance, swept }
 }
 
-fn nearly_all(some: usize, all: usize) -> bool {
+/// Returns whether some of all cells are enough for a verdict.
+pub fn nearly_all(some: usize, all: usize) -> bool {
     some as f64 >= NEARLY * all as f64
 }
 
