@@ -25,8 +25,8 @@
 //! - *Ordering.* Taking a lock is an Acquire of the Release by the thread that unlocked it before (for a writer: by
 //!   all readers before it, too).
 //! - *Waiting* threads spin, then yield (mostly by [`Backoff`](crate::backoff::Backoff)). In `RawShfl`, which is also
-//!   the queue of `RawDistributedRwLock`'s writers and of `RawShflRw`, they park instead. So all locks make progress, at different speeds,
-//!   when threads outnumber cores.
+//!   the queue of `RawDistributedRwLock`'s writers and of `RawShflRw`, they park instead. So all locks make progress, at
+//!   different speeds, when threads outnumber cores.
 //! - *In the body of a [region](crate::region)* a debug build panics where a thread would wait for a lock. The lock is
 //!   not changed, and stays usable.
 //! - *Panics.* A guard unlocks when it is dropped by a panic. There is no poisoning: the next holder sees the data as
