@@ -32,6 +32,7 @@ use super::upkeep::{Combiner, lock};
 use crate::hydra::HydraForm;
 use archipelago_platform::atomic::Ordering::*;
 use archipelago_platform::sync::{Arc, MutexGuard};
+use archipelago_platform::touch;
 
 mod background;
 mod compact;
@@ -129,7 +130,12 @@ impl<F: HydraForm> Core<F> {
         let applied = updater.applied.load(Relaxed);
         let logs: Vec<_> = {
             let combiner = self.lock_combiner();
-            combiner.logs.iter().filter(|log| log.id > applied).cloned().collect()
+            let is_new = |log: &&Arc<MergedLog<F>>| {
+                // Another thread may have made the log.
+                touch(&raw const log.id, size_of_val(&log.id));
+                log.id > applied
+            };
+            combiner.logs.iter().filter(is_new).cloned().collect()
         };
         for log in logs {
             self.layers[node].apply(local.guard, &log);

@@ -36,3 +36,29 @@ fn stale<K: archipelago_index::Key, V: Send + Sync + 'static>() -> HydraList<K, 
 
 variant!(stale_words, u64, stale());
 variant!(stale_bytes, Vec<u8>, stale());
+
+/// Keys that share the bytes which a page keeps in its slots, and continue with zeros or end, are shown in order by the
+/// scan that sorts their page. One of them is too long for a page.
+#[test]
+fn keys_that_differ_late_are_in_order() {
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    for head in [&b"a directory of a tree/"[..], b"a directory of a tree/with one more/"] {
+        for tail in [&b""[..], b"f", b"fifteen letters", b"fifteen letters and more"] {
+            keys.extend((0..10).map(|zeros| [head, tail, &vec![0; zeros]].concat()));
+        }
+        keys.push([head, &[0; 300]].concat());
+    }
+    let map = HydraList::new();
+    let session = map.pin();
+    // 37 and the number of keys have no common divisor.
+    for at in 0..keys.len() {
+        session.insert(keys[at * 37 % keys.len()].clone(), at);
+    }
+    keys.sort_unstable();
+    keys.dedup();
+    let mut shown: Vec<Vec<u8>> = Vec::new();
+    session.scan(&Vec::new(), usize::MAX, |key, _| shown.push(key.to_vec()));
+    assert!(shown == keys, "{} of {} keys", shown.len(), keys.len());
+    drop(session);
+    map.check_invariants();
+}

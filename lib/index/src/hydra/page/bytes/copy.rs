@@ -100,6 +100,18 @@ impl BytesCopy {
         if short.is_ne() {
             return short;
         }
+        if ia.len() == BOXED || ib.len() == BOXED {
+            return self.compare_boxed(a, b);
+        }
+        // The last word of a tail is filled up with zeros. So a key and the same key with zero bytes behind it may have
+        // equal words, and then the lengths decide.
+        let tail = |info: Info| &self.words[info.place()..][..info.tail_words()];
+        tail(ia).cmp(tail(ib)).then(ia.len().cmp(&ib.len()))
+    }
+
+    /// Compares two entries of which at least one has a boxed key.
+    #[cold]
+    fn compare_boxed(&self, a: usize, b: usize) -> Ordering {
         let mut scratch = Scratch::default();
         self.prepare(&mut scratch);
         self.compare(self.entry(a, &mut scratch).0, b)
