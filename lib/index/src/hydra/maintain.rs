@@ -131,7 +131,8 @@ impl<F: HydraForm> Core<F> {
         let logs: Vec<_> = {
             let combiner = self.lock_combiner();
             let is_new = |log: &&Arc<MergedLog<F>>| {
-                // Another thread may have made the log.
+                // Another thread may have made the log, and moved the pointer to it.
+                touch(*log, size_of_val(*log));
                 touch(&raw const log.id, size_of_val(&log.id));
                 log.id > applied
             };
