@@ -122,7 +122,7 @@ pub trait Commit: Default + Send + Sync + 'static {
     /// The state of an update from before it is decided until it is done.
     type Turn<'c>;
 
-    /// Whether an update also excludes other updates of its nodes' successors ([`Update::beside`]).
+    /// True if an update also excludes other updates of its nodes' successors ([`Update::beside`]).
     const SUCCESSORS: bool = false;
 
     /// Returns the mechanism, prepared for a structure with this number of scopes. A scope is a set of nodes that is

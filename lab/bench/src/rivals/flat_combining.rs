@@ -61,8 +61,8 @@ const OLD: u64 = 256;
 struct Record<T: Sequential> {
     /// `EMPTY` → `POSTED` by the record's thread → `ANSWERED` by the combiner → `EMPTY` by the thread.
     state: AtomicU32,
-    /// Whether the list contains the record or is about to. The record's thread sets the flag. The combiner that removes
-    /// the record clears the flag.
+    /// True from the moment at which the record's thread begins to insert the record into the list. The combiner that
+    /// removes the record clears the flag.
     active: AtomicBool,
     next: AtomicPtr<CachePadded<Record<T>>>,
     /// The last round in which a request was found. For combiners.

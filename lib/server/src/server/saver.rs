@@ -34,7 +34,7 @@ const AGAIN: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub struct Saver {
     thread: Option<thread::JoinHandle<()>>,
-    /// Whether a snapshot is being made. The thread clears the flag before it ends.
+    /// True while the thread makes a snapshot. The thread clears the flag before it ends.
     /// [`Store::snapshot`](crate::log::Store::snapshot) returns a panic during the snapshot as an error. After any other
     /// panic the flag stays set, but the thread has finished.
     runs: bool,

@@ -41,7 +41,7 @@ pub struct Finding {
     pub ratios: Vec<f64>,
     /// The number of cells in which the claim is true.
     pub so: usize,
-    /// Whether the claim is true, cell by cell.
+    /// True for each cell in which the claim holds.
     pub each: Vec<bool>,
     /// For orderings: the probability that chance gives a result that is at least as clear, for either side. By chance
     /// means that a fair coin decides in each cell which of the two contenders is ahead. Cells in which neither is
