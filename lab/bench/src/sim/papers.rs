@@ -11,7 +11,6 @@ mod split;
 mod table;
 mod verdict;
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -19,7 +18,7 @@ use clap::Parser;
 use super::experiment::{check_threads, common, contenders, setting};
 use super::limits;
 use super::row::row;
-use super::sink::{Out, stamp, stamp_of};
+use super::sink::{Out, Stamps};
 use crate::args::{Cell, Cli, Command, Sim, SimPapers};
 use crate::failure::Failure;
 use crate::harness::simulated::{self, Contender, Setting, only_simulated};
@@ -53,12 +52,13 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
         return Err(Failure::new(format!("--figure {part}: no figure of these papers has that in its name")));
     }
     let mut out = args.out.as_deref().map(Out::open).transpose()?;
+    let stamps = stamps(args)?;
     interrupt::install();
     if let Some(cell) = args.cell {
-        return measure_one(&papers, args, cell, &mut out);
+        return measure_one(&papers, args, cell, &stamps, &mut out);
     }
     if let Some((out, jobs)) = out.as_mut().zip(args.jobs) {
-        jobs::measure(&papers, args, jobs, out)?;
+        jobs::measure(&papers, args, jobs, &stamps, out)?;
     }
     let mut sections = Vec::new();
     let mut failures = Vec::new();
@@ -68,8 +68,8 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
             tell(format!("{}, {}: {}", paper.key, figure.name, figure.what));
             let plan = plan(paper, figure, args)?;
             done.push(match (&args.judge, &out) {
-                (Some(program), Some(out)) => found(figure, plan, out, program)?,
-                _ => run(figure, plan, &mut out)?,
+                (Some(_), Some(out)) => found(figure, plan, &stamps, out),
+                _ => run(figure, plan, &stamps, &mut out)?,
             });
         }
         failures.extend(done.iter().flat_map(|done| done.failures.clone()));
@@ -92,13 +92,25 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
     }
 }
 
+/// Returns the stamps of the program whose rows are judged.
+fn stamps(args: &SimPapers) -> Result<Stamps, Failure> {
+    let Some(program) = &args.judge else { return Ok(Stamps::own()) };
+    Stamps::of_program(program).map_err(|error| Failure::new(format!("--judge {}: {error}", program.display())))
+}
+
 /// Measures one side of a figure's claims, and leaves its row in `out`.
-fn measure_one(papers: &[Paper], args: &SimPapers, cell: Cell, out: &mut Option<Out>) -> Result<ExitCode, Failure> {
+fn measure_one(
+    papers: &[Paper],
+    args: &SimPapers,
+    cell: Cell,
+    stamps: &Stamps,
+    out: &mut Option<Out>,
+) -> Result<ExitCode, Failure> {
     let found = papers.first().and_then(|paper| Some((paper, chosen(paper, args).nth(cell.figure)?)));
     let (paper, figure) = found.ok_or_else(|| Failure::new("--cell: no such figure"))?;
     let mut plan = plan(paper, figure, args)?;
     plan.sides = plan.sides.into_iter().skip(cell.side).take(1).collect();
-    match run(figure, plan, out)?.failures.first() {
+    match run(figure, plan, stamps, out)?.failures.first() {
         Some(first) => Err(Failure::new(first.clone())),
         None => Ok(ExitCode::SUCCESS),
     }
@@ -141,9 +153,9 @@ fn plan(paper: &Paper, figure: &Figure, args: &SimPapers) -> Result<Plan, Failur
 }
 
 /// Runs the measurements of a figure.
-fn run<'a>(figure: &'a Figure, plan: Plan, out: &mut Option<Out>) -> Result<Done<'a>, Failure> {
+fn run<'a>(figure: &'a Figure, plan: Plan, stamps: &Stamps, out: &mut Option<Out>) -> Result<Done<'a>, Failure> {
     let Plan { command, setting, contenders, sides } = plan;
-    let stamp = stamp(&setting);
+    let stamp = stamps.of(&setting);
     let variations = simulated::variations(&setting);
     let mut done = Done { figure, command, variations, rows: Vec::new(), failures: Vec::new() };
     for (side, place) in &sides {
@@ -165,14 +177,12 @@ fn run<'a>(figure: &'a Figure, plan: Plan, out: &mut Option<Out>) -> Result<Done
 }
 
 /// Takes the measurements of a figure that another program has made.
-fn found<'a>(figure: &'a Figure, plan: Plan, out: &Out, program: &Path) -> Result<Done<'a>, Failure> {
-    let bytes = std::fs::read(program);
-    let bytes = bytes.map_err(|error| Failure::new(format!("--judge {}: {error}", program.display())))?;
+fn found<'a>(figure: &'a Figure, plan: Plan, stamps: &Stamps, out: &Out) -> Done<'a> {
     let Plan { command, setting, contenders, sides } = plan;
-    let stamp = stamp_of(&bytes, &setting);
+    let stamp = stamps.of(&setting);
     let row = |(side, place): (Side, usize)| Some((out.done(&stamp, &contenders[place], side.threads)?, side));
     let rows = sides.into_iter().filter_map(row).map(|(row, side)| (side, row)).collect();
-    Ok(Done { figure, command, variations: simulated::variations(&setting), rows, failures: Vec::new() })
+    Done { figure, command, variations: simulated::variations(&setting), rows, failures: Vec::new() }
 }
 
 fn measured(contender: &Contender, threads: usize, setting: &Setting) -> Result<Option<Row>, Failure> {

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -48,11 +48,13 @@ pub struct Sink {
     read: bool,
 }
 
-/// The file of `--out`.
+/// The file of `--out`. Several processes may append rows to it at a time, each row as a whole.
 pub struct Out {
     path: PathBuf,
     file: File,
+    /// The rows up to the position `read` of the file.
     done: Vec<Stored>,
+    read: u64,
 }
 
 impl Sink {
@@ -64,7 +66,7 @@ impl Sink {
         common.show.report.as_deref().map(reports::try_to_write).transpose()?;
         let comparison = Comparison::of(&common.show)?;
         let out = common.out.as_deref().map(Out::open).transpose()?;
-        let (format, report, stamp) = (common.show.format, common.show.report.clone(), stamp(setting));
+        let (format, report, stamp) = (common.show.format, common.show.report.clone(), Stamps::own().of(setting));
         Ok(Sink { format, report, comparison, stamp, out, rows: Vec::new(), read: true })
     }
 
@@ -134,25 +136,49 @@ impl Out {
         if path.metadata().is_ok_and(|there| !there.is_file() && !there.is_dir()) {
             return Err(Failure::new(format!("cannot write --out {}: it is no ordinary file", path.display())));
         }
-        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(failed)?;
+        let file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(failed)?;
+        let mut out = Out { path: path.to_owned(), file, done: Vec::new(), read: 0 };
+        out.read()?;
+        Ok(out)
+    }
+
+    /// Reads the rows that were appended since the file was last read.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or has other content.
+    pub fn read(&mut self) -> Result<(), Failure> {
         let mut text = Vec::new();
-        file.read_to_end(&mut text).map_err(failed)?;
-        // A last line without its end was cut off, and is dropped.
-        let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
-        let mut done = Vec::new();
-        let lines = text[..whole].split_inclusive(|&byte| byte == b'\n');
-        for (number, line) in lines.enumerate() {
-            let stored: Stored = serde_json::from_slice(line).map_err(|_| {
-                let number = number + 1;
-                Failure::new(format!("--out {}: line {number} is no row of `sim`; is it another file?", path.display()))
+        let mut begun = self.read;
+        self.alone(|mut file| {
+            file.seek(SeekFrom::Start(begun))?;
+            file.read_to_end(&mut text)?;
+            // A last line without its end was cut off, and is dropped.
+            let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+            let cut = whole < text.len();
+            text.truncate(whole);
+            begun += whole as u64;
+            if cut { file.set_len(begun) } else { Ok(()) }
+        })?;
+        for line in text.split_inclusive(|&byte| byte == b'\n') {
+            let row = serde_json::from_slice(line).map_err(|_| {
+                let (path, number) = (self.path.display(), self.done.len() + 1);
+                Failure::new(format!("--out {path}: line {number} is no row of `sim`; is it another file?"))
             })?;
-            done.push(stored);
+            self.done.push(row);
         }
-        // The file is truncated only if its last line was cut off, since another run may have appended a row meanwhile.
-        if whole < text.len() {
-            file.set_len(whole as u64).map_err(failed)?;
-        }
-        Ok(Out { path: path.to_owned(), file, done })
+        self.read = begun;
+        Ok(())
+    }
+
+    /// Does `work` with the file while no other process uses it. File systems without locks are used by one process.
+    fn alone(&self, work: impl FnOnce(&File) -> io::Result<()>) -> Result<(), Failure> {
+        let locked = self.file.lock().or_else(|error| match error.kind() {
+            ErrorKind::Unsupported => Ok(()),
+            _ => Err(error),
+        });
+        let done = locked.and_then(|()| work(&self.file));
+        let _ = self.file.unlock();
+        done.map_err(|error| Failure::new(format!("cannot write --out {}: {error}", self.path.display())))
     }
 
     /// Returns the contender's row in the setting of the stamp.
@@ -178,44 +204,45 @@ impl Out {
         self.store(&Stored { fields: row.fields.clone(), seeds, sweep, counts, stamp: stamp.to_owned() })
     }
 
-    /// Moves the rows of another file of rows to this one. A missing file has no rows.
-    ///
-    /// # Errors
-    /// If the file is not one of rows, or a row cannot be written.
-    pub fn take(&mut self, path: &Path) -> Result<(), Failure> {
-        if !path.exists() {
-            return Ok(());
-        }
-        for row in Out::open(path)?.done {
-            self.store(&row)?;
-            self.done.push(row);
-        }
-        // The rows are in this file now; a file that remains is only in the way.
-        let _ = std::fs::remove_file(path);
-        Ok(())
-    }
-
     fn store(&mut self, row: &Stored) -> Result<(), Failure> {
         let line = serde_json::to_string(row).expect("a row is made of numbers and text") + "\n";
-        self.file
-            .write_all(line.as_bytes())
-            .map_err(|error| Failure::new(format!("cannot write --out {}: {error}", self.path.display())))
+        self.alone(|mut file| file.write_all(line.as_bytes()))
     }
 }
 
-/// Returns a hash of everything that must be equal for two runs of a contender to give equal rows, if this program runs
-/// them.
-pub fn stamp(setting: &Setting) -> String {
-    // A program that cannot be read is assumed to be unchanged.
-    stamp_of(&std::env::current_exe().and_then(std::fs::read).unwrap_or_default(), setting)
+/// The stamps of a program's rows. A stamp is a hash of everything that must be equal for two runs of a contender to
+/// give equal rows.
+pub struct Stamps {
+    /// What has hashed the program.
+    program: DefaultHasher,
 }
 
-/// Returns the [`stamp`] of rows that the program with these bytes measures.
-pub fn stamp_of(program: &[u8], setting: &Setting) -> String {
-    let mut hasher = DefaultHasher::new();
-    program.hash(&mut hasher);
-    format!("{setting:?}").hash(&mut hasher);
-    format!("{:016x}", hasher.finish())
+impl Stamps {
+    /// Returns the stamps of this program. A program that cannot be read is assumed to be unchanged.
+    pub fn own() -> Self {
+        Self::hashed(&std::env::current_exe().and_then(std::fs::read).unwrap_or_default())
+    }
+
+    /// Returns the stamps of another program.
+    ///
+    /// # Errors
+    /// If the program cannot be read.
+    pub fn of_program(path: &Path) -> io::Result<Self> {
+        Ok(Self::hashed(&std::fs::read(path)?))
+    }
+
+    fn hashed(program: &[u8]) -> Self {
+        let mut hasher = DefaultHasher::new();
+        program.hash(&mut hasher);
+        Stamps { program: hasher }
+    }
+
+    /// Returns the stamp of rows that the program measures in this setting.
+    pub fn of(&self, setting: &Setting) -> String {
+        let mut hasher = self.program.clone();
+        format!("{setting:?}").hash(&mut hasher);
+        format!("{:016x}", hasher.finish())
+    }
 }
 
 #[cfg(test)]
@@ -237,5 +264,33 @@ mod tests {
         // A device without an end is not read.
         #[cfg(unix)]
         assert!(Out::open(Path::new("/dev/zero")).err().unwrap().to_string().contains("no ordinary file"));
+    }
+
+    #[test]
+    fn several_processes_append_rows() {
+        let path = std::env::temp_dir().join(format!("archipelago-sink-shared-{}", std::process::id()));
+        let row = |stamp: &str| Stored {
+            fields: Fields(Vec::new()),
+            seeds: Vec::new(),
+            sweep: Vec::new(),
+            counts: BTreeMap::new(),
+            stamp: stamp.to_owned(),
+        };
+        let (mut one, mut two) = (Out::open(&path).unwrap(), Out::open(&path).unwrap());
+        let stamps = |out: &mut Out| {
+            out.read().unwrap();
+            out.done.iter().map(|row| row.stamp.clone()).collect::<Vec<_>>()
+        };
+        one.store(&row("a")).unwrap();
+        assert_eq!(stamps(&mut two), ["a"]);
+        // What a killed process has left of a row is dropped, and no row is lost or read twice.
+        std::fs::write(&path, std::fs::read_to_string(&path).unwrap() + "{\"stamp\":").unwrap();
+        assert_eq!(stamps(&mut two), ["a"]);
+        two.store(&row("b")).unwrap();
+        assert_eq!(
+            (stamps(&mut one), stamps(&mut two)),
+            (["a", "b"].map(Into::into).to_vec(), vec!["a".to_owned(), "b".to_owned()])
+        );
+        std::fs::remove_file(&path).unwrap();
     }
 }

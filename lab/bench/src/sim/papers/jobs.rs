@@ -3,7 +3,6 @@
 //! which runs this command with `--cell`.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
@@ -13,7 +12,7 @@ use crate::args::{Cell, SimPapers};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::tell;
-use crate::sim::sink::{Out, stamp};
+use crate::sim::sink::{Out, Stamps};
 
 /// A measurement that has no row yet.
 struct Job<'a> {
@@ -23,37 +22,38 @@ struct Job<'a> {
     what: String,
 }
 
-/// Measures what has no row in `out`, in `jobs` processes at a time, and appends the rows to `out`. A measurement that
-/// fails leaves no row. After an interrupt no process is started.
+/// Measures what has no row in `out`, in `jobs` processes at a time. Each process appends its row to the file of `out`,
+/// also if this process has been killed. A measurement that fails leaves no row. After an interrupt no process is
+/// started.
 ///
 /// # Errors
-/// If a process cannot be started, or a row cannot be written.
-pub fn measure(papers: &[Paper], args: &SimPapers, jobs: usize, out: &mut Out) -> Result<(), Failure> {
-    let missing = missing(papers, args, out)?;
-    let (count, next, out) = (missing.len(), Mutex::new(missing.iter().enumerate()), Mutex::new(out));
-    let work = |worker: usize| -> Result<(), Failure> {
+/// If a process cannot be started, or the rows cannot be read.
+pub fn measure(papers: &[Paper], args: &SimPapers, jobs: usize, stamps: &Stamps, out: &mut Out) -> Result<(), Failure> {
+    let missing = missing(papers, args, stamps, out)?;
+    let (count, next) = (missing.len(), Mutex::new(missing.iter().enumerate()));
+    let work = || -> Result<(), Failure> {
         while let Some((number, job)) = { next.lock().expect("no panic").next() } {
             if interrupt::requested() {
                 break;
             }
             tell(format!("{} of {count}: {}", number + 1, job.what));
-            let part = run(job, args, worker)?;
-            out.lock().expect("no panic").take(&part)?;
+            run(job, args)?;
         }
         Ok(())
     };
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..jobs.min(count)).map(|worker| scope.spawn(move || work(worker))).collect();
+        let workers: Vec<_> = (0..jobs.min(count)).map(|_| scope.spawn(work)).collect();
         workers.into_iter().try_for_each(|worker| worker.join().expect("no panic"))
-    })
+    })?;
+    out.read()
 }
 
-fn missing<'a>(papers: &'a [Paper], args: &'a SimPapers, out: &Out) -> Result<Vec<Job<'a>>, Failure> {
+fn missing<'a>(papers: &'a [Paper], args: &'a SimPapers, stamps: &Stamps, out: &Out) -> Result<Vec<Job<'a>>, Failure> {
     let mut jobs = Vec::new();
     for paper in papers {
         for (number, figure) in chosen(paper, args).enumerate() {
             let plan = plan(paper, figure, args)?;
-            let stamp = stamp(&plan.setting);
+            let stamp = stamps.of(&plan.setting);
             for (place, (side, contender)) in plan.sides.iter().enumerate() {
                 if out.done(&stamp, &plan.contenders[*contender], side.threads).is_none() {
                     let cell = Cell { figure: number, side: place };
@@ -66,19 +66,17 @@ fn missing<'a>(papers: &'a [Paper], args: &'a SimPapers, out: &Out) -> Result<Ve
     Ok(jobs)
 }
 
-/// Runs a measurement in a process of its own. Returns the file with its row.
-fn run(job: &Job<'_>, args: &SimPapers, worker: usize) -> Result<PathBuf, Failure> {
+/// Runs a measurement in a process of its own.
+fn run(job: &Job<'_>, args: &SimPapers) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::new(format!("cannot run a measurement: {error}"));
-    let part = std::env::temp_dir().join(format!("archipelago-papers-{}-{worker}.rows", std::process::id()));
-    let _ = std::fs::remove_file(&part);
     let program = std::env::current_exe().map_err(failed)?;
     // A failure is told by the process. The caller measures again what has no row, and reports the failure.
-    Command::new(program).args(words(job, args, &part)).stdout(Stdio::null()).status().map_err(failed)?;
-    Ok(part)
+    Command::new(program).args(words(job, args)).stdout(Stdio::null()).status().map_err(failed)?;
+    Ok(())
 }
 
 /// Returns the arguments of the process.
-fn words(job: &Job<'_>, args: &SimPapers, part: &Path) -> Vec<OsString> {
+fn words(job: &Job<'_>, args: &SimPapers) -> Vec<OsString> {
     let mut words: Vec<OsString> = ["sim", "papers", "--only", &job.paper.key, "--folder"].map(Into::into).to_vec();
     words.push(args.folder.clone().into());
     let mut option = |name: &str, value: &str| words.push(format!("--{name}={value}").into());
@@ -88,7 +86,7 @@ fn words(job: &Job<'_>, args: &SimPapers, part: &Path) -> Vec<OsString> {
     option("seed", &args.seed.to_string());
     option("cell", &format!("{}:{}", job.cell.figure, job.cell.side));
     words.extend(args.paper.then(|| "--paper".into()));
-    words.extend(["--out".into(), part.into()]);
+    words.extend(args.out.iter().flat_map(|out| ["--out".into(), out.into()]));
     words
 }
 
@@ -106,14 +104,14 @@ mod tests {
     fn the_rows_of_all_processes_are_the_table() {
         let folder = one("jobs", TINY);
         let text = Some(String::new());
-        let all = SimPapers { sweep: text, figure: Some("Figure".to_owned()), paper: true, ..args(&folder) };
+        let (rows, figure, stamps) = (folder.join("rows"), Some("Figure".to_owned()), Stamps::own());
+        let all = SimPapers { sweep: text, figure, paper: true, out: Some(rows.clone()), ..args(&folder) };
         let papers = data::read(&folder, None).unwrap();
-        let (rows, part) = (folder.join("rows"), folder.join("part"));
         let mut out = Out::open(&rows).unwrap();
-        let jobs = missing(&papers, &all, &out).unwrap();
+        let jobs = missing(&papers, &all, &stamps, &out).unwrap();
         assert_eq!(jobs.len(), 4);
         for job in &jobs {
-            let words = [OsString::from("archipelago")].into_iter().chain(words(job, &all, &part));
+            let words = [OsString::from("archipelago")].into_iter().chain(words(job, &all));
             let Ok(Cli { command: Some(Cmd::Sim { what }) }) = Cli::try_parse_from(words) else {
                 panic!("{}", job.what)
             };
@@ -122,16 +120,14 @@ mod tests {
             assert_eq!((&one.sweep, one.paper, &one.figure, one.runs), (&all.sweep, true, &all.figure, 1));
             if crate::sim::SIMULATED {
                 execute(&one).unwrap();
-                out.take(&part).unwrap();
             }
         }
-        let left = missing(&papers, &all, &Out::open(&rows).unwrap()).unwrap().len();
+        out.read().unwrap();
+        let left = missing(&papers, &all, &stamps, &out).unwrap().len();
         assert_eq!(left, if crate::sim::SIMULATED { 0 } else { 4 });
-        out.take(&folder.join("no file")).unwrap();
         // Any program judges the rows that this one measured.
         let (judge, table) = (std::env::current_exe().ok(), folder.join("table.md"));
-        let (out, write) = (Some(rows), Some(table.clone()));
-        execute(&SimPapers { judge, out, write, ..all.clone() }).unwrap();
+        execute(&SimPapers { judge, write: Some(table.clone()), ..all.clone() }).unwrap();
         let text = std::fs::read_to_string(&table).unwrap();
         assert_eq!(text.contains("not run"), !crate::sim::SIMULATED, "{text}");
         std::fs::remove_dir_all(folder).unwrap();
