@@ -31,6 +31,7 @@ use crate::resources;
 use crate::rivals::btree::BTreeOlc;
 use crate::rivals::fraser::Fraser;
 use crate::rivals::htm_btree::{HtmBTree, HtmBTree16};
+use crate::rivals::htm_masstree::HtmMasstree;
 use crate::rivals::htm_skiplist::HtmSkipList;
 use crate::rivals::masstree::Masstree;
 use crate::rivals::pugh::PughSkipList;
@@ -280,6 +281,7 @@ subjects! {
     Lockless "fraser" Fraser, Fraser::default();
     Olc "btree-olc" BTreeOlc<u64>, BTreeOlc::default();
     Mass "masstree-like" Masstree<u64>, Masstree::default();
+    HtmMass "htm-masstree" HtmMasstree, HtmMasstree::default();
     Hydra "hydralist" HydraList<u64, u64>, HydraList::new();
     Radix "art" Art<u64, u64>, Art::new();
     HtmTree16 "htm-btree-16" HtmBTree16, HtmBTree16::default();

@@ -13,6 +13,7 @@ pub mod flat_combining;
 pub mod fraser;
 mod heights;
 pub mod htm_btree;
+pub mod htm_masstree;
 pub mod htm_skiplist;
 pub mod indexes;
 pub mod locked_tree;

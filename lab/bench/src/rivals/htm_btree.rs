@@ -1,5 +1,5 @@
 //! The HTM-B+Tree of Eunomia's authors. Each look-up, insertion and removal is one hardware transaction; an update is
-//! two or more, and a scan is one for every [`BATCH`] entries. Keys are `u64`.
+//! two or more, and a scan is one for every 128 entries. Keys are `u64`.
 //!
 //! # Invariants
 //! - Nodes are those of [`BTreeOlc`](super::btree::BTreeOlc), with 30 keys or the paper's 16. Their locks are not used.
@@ -18,15 +18,12 @@ use archipelago_platform::pad::CachePadded;
 use archipelago_sync::rcu::Guard;
 
 use super::btree::node::{FANOUT, Node, address, pointer};
-use super::elided::Elided;
+use super::elided::{Elided, Place};
 use super::indexes::{Points, stores};
 use crate::contender::BenchIndex;
 
 /// More levels than any tree that fits in memory has.
 const LEVELS: usize = 20;
-/// Entries that a scan copies in one transaction.
-const BATCH: usize = 128;
-
 type Page<const KEYS: usize, const VALUES: usize> = Node<u64, KEYS, VALUES>;
 
 /// A map from `u64` to `u64`. For `VALUES`, see [`Node`].
@@ -152,7 +149,7 @@ impl<const KEYS: usize, const VALUES: usize> HtmBTree<KEYS, VALUES> {
     }
 
     /// In a transaction: copies entries from `from` on, as many as `to` has room for. Returns how many it copied.
-    fn copy(&self, from: u64, to: &[Cell<(u64, u64)>]) -> usize {
+    fn copy(&self, from: u64, to: &[Place]) -> usize {
         let mut leaf = self.leaf(from);
         let (mut at, mut copied) = (self.find(leaf, from).0, 0);
         while copied < to.len() {
@@ -170,7 +167,7 @@ impl<const KEYS: usize, const VALUES: usize> HtmBTree<KEYS, VALUES> {
 
     /// In a transaction: copies the entries of `key`'s leaf up to `key`, descending. Returns how many it copied, and
     /// the leaf's lower bound.
-    fn copy_back(&self, key: u64, to: &[Cell<(u64, u64)>; KEYS]) -> (usize, u64) {
+    fn copy_back(&self, key: u64, to: &[Place; KEYS]) -> (usize, u64) {
         let (mut node, mut begin) = (self.root(), 0);
         while !node.is_leaf() {
             let at = self.child(node, key);
@@ -249,7 +246,7 @@ impl<const KEYS: usize, const VALUES: usize> Points for HtmBTree<KEYS, VALUES> {
     }
 
     fn behind(&self, key: u64, _: &Guard<'_>, to: &mut Vec<(u64, u64)>) -> u64 {
-        let page: [Cell<(u64, u64)>; KEYS] = [const { Cell::new((0, 0)) }; KEYS];
+        let page: [Place; KEYS] = [const { Cell::new((0, 0)) }; KEYS];
         let (copied, begin) = self.lock.run(|| self.copy_back(key, &page));
         to.extend(page[..copied].iter().map(Cell::get));
         begin
@@ -266,25 +263,16 @@ impl<const KEYS: usize, const VALUES: usize> OrderedSession<u64, u64> for Sessio
         self.put(*key, value, When::Always)
     }
 
-    fn update(&self, key: &u64, mut f: impl FnMut(&u64) -> u64) -> Option<u64> {
+    fn update(&self, key: &u64, f: impl FnMut(&u64) -> u64) -> Option<u64> {
         let (tree, key) = (self.tree, *key);
-        let mut expected = self.get(&key)?;
-        loop {
-            // The caller's code must not run in a transaction.
-            let new = f(&expected);
-            let found = tree.lock.run(|| {
-                let (leaf, at) = tree.look(key)?;
-                let found = leaf.value(at);
-                if found == expected {
-                    leaf.set_value(at, new);
-                }
-                Some(found)
-            })?;
+        tree.lock.update(self.get(&key)?, f, |expected, new| {
+            let (leaf, at) = tree.look(key)?;
+            let found = leaf.value(at);
             if found == expected {
-                return Some(found);
+                leaf.set_value(at, new);
             }
-            expected = found;
-        }
+            Some(found)
+        })
     }
 
     fn remove(&self, key: &u64) -> Option<u64> {
@@ -292,20 +280,8 @@ impl<const KEYS: usize, const VALUES: usize> OrderedSession<u64, u64> for Sessio
         tree.lock.run(|| tree.look(key).map(|(leaf, at)| leaf.remove(at, at).1))
     }
 
-    fn scan(&self, from: &u64, limit: usize, mut visit: impl FnMut(u64, &u64)) -> usize {
-        let (tree, mut from, mut seen) = (self.tree, *from, 0);
-        let page: [Cell<(u64, u64)>; BATCH] = [const { Cell::new((0, 0)) }; BATCH];
-        while seen < limit {
-            let room = &page[..BATCH.min(limit - seen)];
-            let copied = tree.lock.run(|| tree.copy(from, room));
-            room[..copied].iter().for_each(|entry| visit(entry.get().0, &entry.get().1));
-            seen += copied;
-            match room[..copied].last().and_then(|last| last.get().0.checked_add(1)) {
-                Some(next) if copied == room.len() => from = next,
-                _ => break,
-            }
-        }
-        seen
+    fn scan(&self, from: &u64, limit: usize, visit: impl FnMut(u64, &u64)) -> usize {
+        self.tree.lock.scan(*from, limit, visit, |from, to| self.tree.copy(from, to))
     }
 }
 

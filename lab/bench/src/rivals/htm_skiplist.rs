@@ -1,5 +1,5 @@
 //! The HTM-SkipList of Eunomia's authors. Each look-up, insertion and removal is one hardware transaction; an update is
-//! two or more, and a scan is one for every [`BATCH`] entries. Keys are `u64`.
+//! two or more, and a scan is one for every 128 entries. Keys are `u64`.
 //!
 //! # Invariants
 //! - Keys ascend on each level, and the nodes of a level are among the nodes of the level below. All links change only
@@ -18,9 +18,6 @@ use archipelago_sync::rcu::{Domain, Guard, Reader};
 use super::elided::Elided;
 use super::heights::{Heights, LEVELS};
 use crate::contender::BenchIndex;
-
-/// Entries that a scan copies in one transaction.
-const BATCH: usize = 128;
 
 #[repr(C, align(64))]
 struct Node {
@@ -177,25 +174,16 @@ impl OrderedSession<u64, u64> for Session<'_> {
         old
     }
 
-    fn update(&self, key: &u64, mut f: impl FnMut(&u64) -> u64) -> Option<u64> {
+    fn update(&self, key: &u64, f: impl FnMut(&u64) -> u64) -> Option<u64> {
         let (list, key, guard) = (self.list, *key, &self.reader.enter());
-        let mut expected = self.get(&key)?;
-        loop {
-            // The caller's code must not run in a transaction.
-            let new = f(&expected);
-            let found = list.lock.run(|| {
-                let node = list.node(key, guard)?;
-                let found = node.value.load(Relaxed);
-                if found == expected {
-                    node.value.store(new, Relaxed);
-                }
-                Some(found)
-            })?;
+        list.lock.update(self.get(&key)?, f, |expected, new| {
+            let node = list.node(key, guard)?;
+            let found = node.value.load(Relaxed);
             if found == expected {
-                return Some(found);
+                node.value.store(new, Relaxed);
             }
-            expected = found;
-        }
+            Some(found)
+        })
     }
 
     fn remove(&self, key: &u64) -> Option<u64> {
@@ -206,27 +194,16 @@ impl OrderedSession<u64, u64> for Session<'_> {
         Some(value)
     }
 
-    fn scan(&self, from: &u64, limit: usize, mut visit: impl FnMut(u64, &u64)) -> usize {
-        let (list, mut from, mut seen, guard) = (self.list, *from, 0, &self.reader.enter());
-        let page: [Cell<(u64, u64)>; BATCH] = [const { Cell::new((0, 0)) }; BATCH];
-        while seen < limit {
-            let room = &page[..BATCH.min(limit - seen)];
-            let copied = list.lock.run(|| {
-                let (mut at, mut copied) = (list.from(from, guard), 0);
-                while let Some(node) = at.filter(|_| copied < room.len()) {
-                    room[copied].set((node.key(), node.value.load(Relaxed)));
-                    (at, copied) = (node.next(0), copied + 1);
-                }
-                copied
-            });
-            room[..copied].iter().for_each(|entry| visit(entry.get().0, &entry.get().1));
-            seen += copied;
-            match room[..copied].last().and_then(|last| last.get().0.checked_add(1)) {
-                Some(next) if copied == room.len() => from = next,
-                _ => break,
+    fn scan(&self, from: &u64, limit: usize, visit: impl FnMut(u64, &u64)) -> usize {
+        let (list, guard) = (self.list, &self.reader.enter());
+        list.lock.scan(*from, limit, visit, |from, to| {
+            let (mut at, mut copied) = (list.from(from, guard), 0);
+            while let Some(node) = at.filter(|_| copied < to.len()) {
+                to[copied].set((node.key(), node.value.load(Relaxed)));
+                (at, copied) = (node.next(0), copied + 1);
             }
-        }
-        seen
+            copied
+        })
     }
 }
 

@@ -45,8 +45,8 @@
 //! Complexity: O(length / 8 + log n) nodes. A key of more than [`LONGEST`] bytes has so many layers that a thread's
 //! stack may be too small for the recursion.
 
-mod check;
-mod node;
+pub(super) mod check;
+pub(super) mod node;
 mod scan;
 
 use core::marker::PhantomData;
@@ -84,16 +84,34 @@ pub struct Session<'t, K> {
 
 /// A node of a walk, and the version that the walk read.
 #[derive(Clone, Copy)]
-struct Met<'t> {
-    node: &'t Node,
+pub(super) struct Met<'t> {
+    pub(super) node: &'t Node,
     version: Version,
 }
 
 /// The parent of a node on a walk with the child's position, or none for a layer's root.
 #[derive(Clone, Copy)]
-enum Above<'t> {
+pub(super) enum Above<'t> {
     Root,
     Parent(Met<'t>, usize),
+}
+
+/// Where splits get new nodes from.
+pub(super) trait Nodes {
+    /// Returns empty nodes, which the caller puts into the tree. The tree owns their boxes from then on.
+    ///
+    /// # Errors
+    /// If there are too few. Then none is taken.
+    fn take<const N: usize>(&self) -> Result<[&Node; N], Retry>;
+}
+
+/// The heap.
+struct Heap;
+
+impl Nodes for Heap {
+    fn take<const N: usize>(&self) -> Result<[&Node; N], Retry> {
+        Ok(core::array::from_fn(|_| &*Box::leak(Node::new(0))))
+    }
 }
 
 /// The result of an operation on one layer.
@@ -112,7 +130,7 @@ impl<K> Default for Masstree<K> {
 
 impl<'t> Met<'t> {
     #[inline]
-    fn new(node: &'t Node) -> Self {
+    pub(super) fn new(node: &'t Node) -> Self {
         Node::prefetch(node);
         let version = node.version.read_unlocked().expect("no node leaves the tree");
         Met { node, version }
@@ -134,7 +152,7 @@ impl<'t> Met<'t> {
     }
 
     #[inline]
-    fn validate(self) -> Result<(), Retry> {
+    pub(super) fn validate(self) -> Result<(), Retry> {
         if self.node.version.validate(self.version) { Ok(()) } else { Err(Retry) }
     }
 
@@ -157,7 +175,7 @@ impl<'t> Met<'t> {
 
 /// Returns the border node of a layer that contains `slice`, or would contain it.
 #[inline]
-fn border(layer: &Node, slice: u64) -> Result<Met<'_>, Retry> {
+pub(super) fn border(layer: &Node, slice: u64) -> Result<Met<'_>, Retry> {
     let mut met = Met::new(layer);
     while met.node.level() > 0 {
         met = met.child(met.node.child_of(slice))?;
@@ -166,11 +184,15 @@ fn border(layer: &Node, slice: u64) -> Result<Met<'_>, Retry> {
 }
 
 /// Finds the border node as [`border`] does, for an insertion. Splits full inner nodes on the way.
-fn border_with_room<'t>(layer: &'t Node, slice: u64) -> Result<(Met<'t>, Above<'t>), Retry> {
+pub(super) fn border_with_room<'t>(
+    layer: &'t Node,
+    slice: u64,
+    nodes: &impl Nodes,
+) -> Result<(Met<'t>, Above<'t>), Retry> {
     let (mut met, mut above) = (Met::new(layer), Above::Root);
     while met.node.level() > 0 {
         if met.node.count() == WIDTH {
-            split_inner(met, above)?;
+            split_inner(met, above, nodes)?;
             return Err(Retry);
         }
         let at = met.node.child_of(slice);
@@ -219,7 +241,7 @@ fn below<'t>(met: Met<'t>, part: Part) -> Result<Option<&'t Node>, Retry> {
 /// Stores the value, if `when` permits for the old value. Returns the old value in `Done`.
 fn try_put<'t>(layer: &'t Node, key: &[u8], (value, when): (u64, When), guard: &Guard<'_>) -> Result<Step<'t>, Retry> {
     let part = Part::of(key);
-    let (met, above) = border_with_room(layer, part.slice)?;
+    let (met, above) = border_with_room(layer, part.slice, &Heap)?;
     if let Some(next) = below(met, part)? {
         return Ok(Step::Down(next));
     }
@@ -242,7 +264,7 @@ fn try_put<'t>(layer: &'t Node, key: &[u8], (value, when): (u64, When), guard: &
             Ok(Step::Done(None))
         }
         Err(_) => {
-            split_border(met, above)?;
+            split_border(met, above, &Heap)?;
             Err(Retry)
         }
     })
@@ -346,38 +368,42 @@ fn locked<'t>(met: Met<'t>, f: impl FnOnce(&'t Node, Order) -> Result<Step<'t>, 
 }
 
 /// Makes a change that readers must notice. The caller holds `writer`.
-fn changing(node: &Node, change: impl FnOnce()) {
+pub(super) fn changing(node: &Node, change: impl FnOnce()) {
     let alone = node.version.try_lock();
     assert!(alone, "a border node's version is locked by the holder of its writers' lock only");
     change();
     node.version.unlock();
 }
 
-/// Splits a full border node. The caller holds `writer`.
-fn split_border(met: Met<'_>, above: Above<'_>) -> Result<(), Retry> {
+/// Splits a full border node. The caller holds `writer`. If this fails, nothing has changed.
+pub(super) fn split_border(met: Met<'_>, above: Above<'_>, nodes: &impl Nodes) -> Result<(), Retry> {
     let Met { node, .. } = met;
     let order = node.order();
     let middle = node.middle();
     let separator = node.slice(order.slot(middle));
-    let right = || {
-        let right = node.slots(middle..WIDTH);
+    let fill = |right: &Node| {
+        node.copy_slots(middle..WIDTH, right);
         right.set_next(node.next());
-        address(Box::into_raw(right))
     };
     match above {
-        Above::Root => changing(node, || {
-            let (left, right) = (node.slots(0..middle), right());
-            left.set_next(right);
-            become_inner(node, 1, separator, [address(Box::into_raw(left)), right]);
-            node.set_next(0);
-        }),
+        Above::Root => {
+            let [left, right] = nodes.take()?;
+            changing(node, || {
+                node.copy_slots(0..middle, left);
+                fill(right);
+                left.set_next(address(right));
+                become_inner(node, 1, separator, [left, right]);
+                node.set_next(0);
+            });
+        }
         Above::Parent(parent, at) => {
             lock_at(parent)?;
+            let [right] = nodes.take().inspect_err(|_| parent.node.version.unlock_unchanged())?;
             changing(node, || {
-                let right = right();
-                node.set_next(right);
+                fill(right);
+                node.set_next(address(right));
                 node.set_order(order.truncate(middle));
-                parent.node.insert_child(at, separator, right);
+                parent.node.insert_child(at, separator, address(right));
             });
             parent.node.version.unlock();
         }
@@ -385,30 +411,37 @@ fn split_border(met: Met<'_>, above: Above<'_>) -> Result<(), Retry> {
     Ok(())
 }
 
-/// Splits a full inner node.
-fn split_inner(met: Met<'_>, above: Above<'_>) -> Result<(), Retry> {
+/// Splits a full inner node. If this fails, nothing has changed.
+fn split_inner(met: Met<'_>, above: Above<'_>, nodes: &impl Nodes) -> Result<(), Retry> {
     const HALF: usize = WIDTH / 2;
     let node = met.node;
     if let Above::Parent(parent, _) = above {
         lock_at(parent)?;
     }
-    if let Err(retry) = lock_at(met) {
+    let given_up = |_: &Retry| {
         if let Above::Parent(parent, _) = above {
             parent.node.version.unlock_unchanged();
         }
-        return Err(retry);
-    }
+    };
+    lock_at(met).inspect_err(given_up)?;
+    let given_up = |retry: &Retry| {
+        node.version.unlock_unchanged();
+        given_up(retry);
+    };
     // The middle separator moves to the parent and stays in neither node.
     let separator = node.slice(HALF);
-    let right = address(Box::into_raw(node.children(HALF + 1..=WIDTH)));
     match above {
         Above::Root => {
-            let left = address(Box::into_raw(node.children(0..=HALF)));
+            let [left, right] = nodes.take().inspect_err(given_up)?;
+            node.copy_children(0..=HALF, left);
+            node.copy_children(HALF + 1..=WIDTH, right);
             become_inner(node, node.level() + 1, separator, [left, right]);
         }
         Above::Parent(parent, at) => {
+            let [right] = nodes.take().inspect_err(given_up)?;
+            node.copy_children(HALF + 1..=WIDTH, right);
             node.set_order(Order::first(HALF));
-            parent.node.insert_child(at, separator, right);
+            parent.node.insert_child(at, separator, address(right));
             parent.node.version.unlock();
         }
     }
@@ -422,11 +455,11 @@ fn lock_at(met: Met<'_>) -> Result<(), Retry> {
 
 /// Turns a layer's root, whose content has moved to two nodes, into the inner node above these nodes. The caller has
 /// the root's version locked.
-fn become_inner(root: &Node, level: u32, separator: u64, [left, right]: [u64; 2]) {
+fn become_inner(root: &Node, level: u32, separator: u64, [left, right]: [&Node; 2]) {
     root.set_level(level);
     root.set_slice(0, separator);
-    root.set_value(0, left);
-    root.set_value(1, right);
+    root.set_value(0, address(left));
+    root.set_value(1, address(right));
     root.set_order(Order::first(1));
 }
 
@@ -561,27 +594,29 @@ impl Points for Masstree<u64> {
     }
 }
 
+/// Frees all nodes below a node.
+pub(super) fn clear(node: &Node) {
+    let order = node.order();
+    let child = |word: u64| {
+        // SAFETY: no other thread uses the tree; every node except the first root is a box and is reached once.
+        let node = unsafe { Box::from_raw(pointer(word)) };
+        clear(&node);
+    };
+    if node.level() > 0 {
+        return (0..=order.count()).for_each(|at| child(node.value(at)));
+    }
+    for slot in (0..order.count()).map(|at| order.slot(at)) {
+        match node.kind(slot) {
+            LAYER => child(node.value(slot)),
+            // SAFETY: no other thread uses the tree, and each block is in one slot.
+            LONG => unsafe { free(node.rest(slot)) },
+            _ => {}
+        }
+    }
+}
+
 impl<K> Drop for Masstree<K> {
     fn drop(&mut self) {
-        fn clear(node: &Node) {
-            let order = node.order();
-            if node.level() > 0 {
-                return (0..=order.count()).for_each(|at| clear_child(node.value(at)));
-            }
-            for slot in (0..order.count()).map(|at| order.slot(at)) {
-                match node.kind(slot) {
-                    LAYER => clear_child(node.value(slot)),
-                    // SAFETY: no other thread uses the tree, and each block is in one slot.
-                    LONG => unsafe { free(node.rest(slot)) },
-                    _ => {}
-                }
-            }
-        }
-        fn clear_child(word: u64) {
-            // SAFETY: no other thread uses the tree; every node except the first root is a box and is reached once.
-            let node = unsafe { Box::from_raw(pointer(word)) };
-            clear(&node);
-        }
         clear(&self.root);
     }
 }

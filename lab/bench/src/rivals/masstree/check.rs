@@ -28,7 +28,8 @@ fn child<'t>(word: u64) -> &'t Node {
     unsafe { &*pointer(word) }
 }
 
-fn layer(root: &Node) -> (usize, usize) {
+/// Checks a layer and the layers below it. Returns the numbers of nodes and of keys.
+pub fn layer(root: &Node) -> (usize, usize) {
     let mut seen = Seen::default();
     walk(root, (0, None), root.level(), &mut seen);
     let behind = seen.borders.iter().skip(1).map(|next| core::ptr::from_ref(*next)).chain([core::ptr::null()]);

@@ -305,23 +305,22 @@ impl Node {
         self.set_order(Order::first(count + 1));
     }
 
-    /// Makes a new node with a border node's slots at these positions, in their order.
-    pub fn slots(&self, places: core::ops::Range<usize>) -> Box<Node> {
-        let (copy, order) = (Node::new(0), self.order());
-        for (to, slot) in places.clone().map(|at| order.slot(at)).enumerate() {
-            copy.fill(to, self.slice(slot), self.kind(slot), self.value(slot), self.rest(slot));
+    /// Copies a border node's slots at these positions to a new node, in their order.
+    pub fn copy_slots(&self, places: core::ops::Range<usize>, to: &Node) {
+        let order = self.order();
+        for (place, slot) in places.clone().map(|at| order.slot(at)).enumerate() {
+            to.fill(place, self.slice(slot), self.kind(slot), self.value(slot), self.rest(slot));
         }
-        copy.set_order(Order::first(places.len()));
-        copy
+        to.set_order(Order::first(places.len()));
     }
 
-    /// Makes a new node with an inner node's children at these positions, and the separators between them.
-    pub fn children(&self, places: core::ops::RangeInclusive<usize>) -> Box<Node> {
-        let (copy, from, to) = (Node::new(self.level()), *places.start(), *places.end());
-        (from..to).for_each(|at| copy.set_slice(at - from, self.slice(at)));
-        places.for_each(|at| copy.set_value(at - from, self.value(at)));
-        copy.set_order(Order::first(to - from));
-        copy
+    /// Copies an inner node's children at these positions, and the separators between them, to a new node.
+    pub fn copy_children(&self, places: core::ops::RangeInclusive<usize>, to: &Node) {
+        let (first, last) = (*places.start(), *places.end());
+        to.set_level(self.level());
+        (first..last).for_each(|at| to.set_slice(at - first, self.slice(at)));
+        places.for_each(|at| to.set_value(at - first, self.value(at)));
+        to.set_order(Order::first(last - first));
     }
 
     /// Returns, for a full border node, the position nearest to the middle at which the node can be split between two
