@@ -19,6 +19,7 @@ pub mod indexes;
 pub mod locked_tree;
 pub mod masstree;
 pub mod pugh;
+pub mod wormhole;
 
 #[cfg(test)]
 mod tests;

@@ -21,6 +21,7 @@ use crate::method::{LockFree, Method};
 use crate::rivals::btree::{BTreeOlc, TreeKey};
 use crate::rivals::locked_tree;
 use crate::rivals::masstree::{LONGEST, Masstree};
+use crate::rivals::wormhole::Wormhole;
 
 /// Turns names into types, for one key type.
 pub trait Dispatch<K: BenchKey> {
@@ -72,9 +73,10 @@ static OURS: [Info; 12] = [
 ];
 
 /// Rivals that every program has.
-static RIVALS: [Info; 5] = [
+static RIVALS: [Info; 6] = [
     Info::of(On::Both, "btree-olc"),
     Info { longest_key: LONGEST, ..Info::of(On::Both, "masstree-like") },
+    Info::of(On::Both, "wormhole-like"),
     // The simulated counterpart of `rwlock-btreemap`: the virtual machine cannot see accesses inside the standard
     // library's tree.
     Info { bytes: false, ..Info::of(On::Simulated, "rwlock-btree") },
@@ -123,6 +125,7 @@ fn dispatch_any<K: TreeKey>(info: &'static Info, visit: &mut impl Visit<K>) {
         "euno-skiplist" => visit.visit::<EunoSkipList<K, u64>>(info),
         "btree-olc" => visit.visit::<BTreeOlc<K>>(info),
         "masstree-like" => visit.visit::<Masstree<K>>(info),
+        "wormhole-like" => visit.visit::<Wormhole<K>>(info),
         "rwlock-btreemap" => visit.visit::<RwLocked<K>>(info),
         "mutex-btreemap" => visit.visit::<Mutexed<K>>(info),
         name => unreachable!("{name} is listed but has no type for these keys"),

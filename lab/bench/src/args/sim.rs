@@ -106,7 +106,8 @@ pub struct SimYcsb {
     /// hydralist-without-backoff, hydralist-synchronous (that layer, changed by each split before the operation ends),
     /// art (with ROWEX, read-optimized write exclusion) and art-olc (with optimistic lock coupling), euno-btree,
     /// euno-skiplist, btree-olc (a B+tree with optimistic lock coupling), masstree-like (a trie of B+trees),
-    /// rwlock-btree (one lock; integer keys only), or all
+    /// wormhole-like (a hash table of prefixes over leaves with readers-writer locks), rwlock-btree (one lock; integer
+    /// keys only), or all
     #[arg(long, default_value = "hydralist,hydralist-one-layer,art,btree-olc")]
     pub index: String,
     /// Workloads, comma-separated: load, a, b, c, d, e, f, grow (as load, but keys that were held back), or all
