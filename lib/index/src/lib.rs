@@ -6,6 +6,7 @@
 //!
 //! The [`guide`] describes how to use the maps.
 
+mod ahead;
 pub mod art;
 mod backlog;
 pub mod blink;

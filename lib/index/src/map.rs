@@ -6,7 +6,7 @@
 //! | this one, [`traits`], [`builder`] | the map itself |
 //! | [`session`], `write`, [`compute`], [`fallible`] | operations on one key |
 //! | `reference` | references: `Ref`, `Entry` |
-//! | [`walk`], [`range`], `batch`, `fetched`, [`entries`], `parallel` | iterators |
+//! | [`walk`], [`range`], `batch`, `fetched`, [`entries`], `map_refs`, `parallel` | iterators |
 //! | [`bulk`], [`drain`], [`whole`] | operations on many entries |
 //! | [`crate::limits`], [`stats`] | memory |
 //!
@@ -34,6 +34,7 @@ mod drain;
 mod entries;
 mod fallible;
 mod fetched;
+mod map_refs;
 mod parallel;
 mod range;
 mod reference;
@@ -44,12 +45,14 @@ mod walk;
 mod whole;
 mod write;
 
+pub use crate::ahead::Reach;
 pub use crate::limits::{LimitConfig, Limits, Refused};
 pub use crate::structure::{End, Held, Kind, Put, Structure, When, Words};
 pub use builder::Builder;
 pub use compute::{Change, CompareExchangeError, Computed, Occupied};
 pub use drain::ExtractIf;
 pub use entries::Entries;
+pub use map_refs::MapRefs;
 #[cfg(feature = "rayon")]
 pub use parallel::ParRange;
 pub use range::{Keys, KeysOnly, Pairs, Range, Take, Values, ValuesOnly};
@@ -212,6 +215,18 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     #[inline]
     pub(crate) fn used(&self) -> Option<&CoreOf<S, K>> {
         self.core.get().map(|core| &**core)
+    }
+
+    /// Returns how a caller that reads values uses the structure's words.
+    #[inline]
+    pub(crate) fn words(&self) -> Words<'_> {
+        if crate::value::is_inline::<V>() {
+            return Words::Shown;
+        }
+        match &self.settings {
+            Some(settings) if !settings.reach.is_empty() => Words::Reached(Reach::new(&settings.reach)),
+            _ => Words::Followed,
+        }
     }
 
     #[cold]

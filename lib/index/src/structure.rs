@@ -30,7 +30,9 @@
 mod bytes;
 mod word;
 
+use crate::ahead::Reach;
 use crate::limits::Limits;
+use archipelago_platform::hint;
 use archipelago_platform::sync::Arc;
 use archipelago_sync::rcu::{Domain, Guard};
 use core::cmp::Ordering;
@@ -296,7 +298,7 @@ pub unsafe trait Structure<F: Form>: Send + Sync + Sized + 'static {
         guard: &Guard<'_>,
         from: F::Probe<'_>,
         limit: usize,
-        words: Words,
+        words: Words<'_>,
         visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize;
 
@@ -308,7 +310,7 @@ pub unsafe trait Structure<F: Form>: Send + Sync + Sized + 'static {
         guard: &Guard<'_>,
         bound: Option<F::Probe<'_>>,
         limit: usize,
-        words: Words,
+        words: Words<'_>,
         visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize;
 
@@ -412,20 +414,33 @@ pub unsafe trait Structure<F: Form>: Send + Sync + Sized + 'static {
 }
 
 /// How the caller of a scan uses the words of entries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Words {
+#[derive(Clone, Copy, Debug)]
+pub enum Words<'a> {
     /// The caller does not follow the words as pointers.
     Shown,
     /// The caller follows the words as pointers. A structure that shows several entries at a time may prefetch the
     /// targets, so that the caller's cache misses overlap.
     Followed,
+    /// The caller also follows pointers that it finds at the targets. A structure that prefetches the targets may
+    /// prefetch these pointers' targets, too.
+    Reached(Reach<'a>),
 }
 
-impl Words {
-    /// Returns the use by callers that read values of type `V`.
+impl Words<'_> {
+    /// Prefetches what the caller of a scan will read of some entries.
+    ///
+    /// # Safety
+    /// The entries had these words in the structure, and were shown under a guard that still lasts.
     #[inline]
-    pub(crate) fn of<V: 'static>() -> Self {
-        if crate::value::is_inline::<V>() { Self::Shown } else { Self::Followed }
+    pub(crate) unsafe fn fetch(self, words: impl Iterator<Item = u64> + Clone) {
+        if let Self::Shown = self {
+            return;
+        }
+        words.clone().for_each(|word| hint::prefetch_read(core::ptr::without_provenance::<u8>(word as usize)));
+        if let Self::Reached(reach) = self {
+            // SAFETY: the guard keeps the boxes; a map passes the steps of its own values to its own structure.
+            unsafe { reach.fetch(words) }
+        }
     }
 }
 

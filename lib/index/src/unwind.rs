@@ -8,7 +8,7 @@
 //! encodings of keys.
 
 use crate::key::Key;
-use crate::map::{Entries, Entry, ExtractIf, Hold, IntoIter, Kind, Map, Range, Ref, Session, Take};
+use crate::map::{Entries, Entry, ExtractIf, Hold, IntoIter, Kind, Map, MapRefs, Range, Ref, Session, Take};
 use core::panic::{RefUnwindSafe, UnwindSafe};
 
 impl<S: Kind, K: Key, V: Send + Sync + RefUnwindSafe + 'static> UnwindSafe for Map<S, K, V> {}
@@ -31,6 +31,9 @@ impl<S: Kind, K: Key, V: Send + Sync + RefUnwindSafe + 'static, T: Take<K, V>> R
 
 impl<S: Kind, K: Key, V: Send + Sync + RefUnwindSafe + 'static> UnwindSafe for Entries<'_, S, K, V> {}
 impl<S: Kind, K: Key, V: Send + Sync + RefUnwindSafe + 'static> RefUnwindSafe for Entries<'_, S, K, V> {}
+
+impl<S: Kind, K: Key, V: Send + Sync + RefUnwindSafe + 'static, F> UnwindSafe for MapRefs<'_, S, K, V, F> {}
+impl<S: Kind, K: Key, V: Send + Sync + RefUnwindSafe + 'static, F> RefUnwindSafe for MapRefs<'_, S, K, V, F> {}
 
 impl<S: Kind, K: Key, V: Send + Sync + RefUnwindSafe + 'static, F> UnwindSafe for ExtractIf<'_, S, K, V, F> {}
 impl<S: Kind, K: Key, V: Send + Sync + RefUnwindSafe + 'static, F> RefUnwindSafe for ExtractIf<'_, S, K, V, F> {}

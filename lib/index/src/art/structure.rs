@@ -140,7 +140,7 @@ unsafe impl<F: Form> Structure<F> for Core<F> {
         guard: &Guard<'_>,
         from: F::Probe<'_>,
         limit: usize,
-        _: Words,
+        _: Words<'_>,
         visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
         F::with_bytes(from, |bytes| self.walk::<false>(guard, Bound::Included(bytes), limit, visit))
@@ -152,7 +152,7 @@ unsafe impl<F: Form> Structure<F> for Core<F> {
         guard: &Guard<'_>,
         bound: Option<F::Probe<'_>>,
         limit: usize,
-        _: Words,
+        _: Words<'_>,
         visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
         match bound {

@@ -13,7 +13,6 @@ use crate::limits::Limits;
 use crate::structure::{Bytes, End, Held, Kind, Put, Structure, When, Word, Words};
 use crate::tally::{Growth, Tally};
 use crate::thin::{Extent, Thin};
-use archipelago_platform::hint;
 use archipelago_platform::sync::{Arc, Weak};
 use archipelago_platform::topology::Topology;
 use archipelago_sync::rcu::{Domain, Guard, Owner};
@@ -86,14 +85,6 @@ impl<F: SlotForm, P: Policy> Owner for Core<F, P> {
     }
 }
 
-/// Prefetches the memory to which the words of a run lead, if they will be followed.
-#[inline]
-fn fetch<F: SlotForm>(run: &F::Run, words: Words) {
-    if words == Words::Followed {
-        (0..run.len()).for_each(|at| hint::prefetch_read(core::ptr::without_provenance::<u8>(run.value(at) as usize)));
-    }
-}
-
 impl<F: SlotForm, P: Policy> Core<F, P> {
     /// Calls `visit` with the entries of one run after another, without a latch held; see [`Structure::scan`].
     fn walk<const DOWN: bool>(
@@ -101,7 +92,7 @@ impl<F: SlotForm, P: Policy> Core<F, P> {
         guard: &Guard<'_>,
         from: Bound<F::Probe<'_>>,
         limit: usize,
-        words: Words,
+        words: Words<'_>,
         mut visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
         let mut cursor = Cursor::<F, P, DOWN>::new(from);
@@ -109,8 +100,9 @@ impl<F: SlotForm, P: Policy> Core<F, P> {
         let mut visited = 0;
         while visited < limit {
             cursor.fill(tree, AT_ONCE.min(limit - visited), &mut run, guard);
-            fetch::<F>(&run, words);
             let len = run.len();
+            // SAFETY: the cursor has validated the run's entries, under the caller's guard.
+            unsafe { words.fetch((0..len).map(|at| run.value(at))) };
             if len == 0 {
                 break;
             }
@@ -260,7 +252,7 @@ unsafe impl<F: SlotForm, P: Policy> Structure<F> for Core<F, P> {
         guard: &Guard<'_>,
         from: F::Probe<'_>,
         limit: usize,
-        words: Words,
+        words: Words<'_>,
         visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
         self.trees.freshen_all(place, guard);
@@ -273,7 +265,7 @@ unsafe impl<F: SlotForm, P: Policy> Structure<F> for Core<F, P> {
         guard: &Guard<'_>,
         bound: Option<F::Probe<'_>>,
         limit: usize,
-        words: Words,
+        words: Words<'_>,
         visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
         self.trees.freshen_all(place, guard);

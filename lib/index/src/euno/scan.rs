@@ -14,7 +14,6 @@ use super::held::Held;
 use super::index::{Aim, Index};
 use super::size::{MOST, Size};
 use crate::structure::{End, Words};
-use archipelago_platform::hint;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
 use core::cell::Cell;
@@ -69,12 +68,13 @@ impl Page {
         left
     }
 
-    /// Prefetches the memory to which the words of some entries lead, if they will be followed.
-    fn fetch(&self, entries: core::ops::Range<usize>, words: Words) {
-        if words == Words::Followed {
-            let fetch = |pair: &(u64, u64)| hint::prefetch_read(core::ptr::without_provenance::<u8>(pair.1 as usize));
-            self.0[entries].iter().for_each(fetch);
-        }
+    /// Prefetches what the caller of a scan will read of some entries.
+    ///
+    /// # Safety
+    /// The entries were in the structure, under a guard that still lasts.
+    unsafe fn fetch(&self, entries: core::ops::Range<usize>, words: Words<'_>) {
+        // SAFETY: the caller guarantees the same contract.
+        unsafe { words.fetch(self.0[entries].iter().map(|pair| pair.1)) }
     }
 }
 
@@ -112,7 +112,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         guard: &Guard<'_>,
         from: F::Probe<'_>,
         limit: usize,
-        words: Words,
+        words: Words<'_>,
         mut visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
         let (mut page, mut seen) = (Page::new(), 0);
@@ -133,7 +133,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
             // If the chunk was removed meanwhile, the copied chunk may begin before the key.
             let begins_there = near.is_some_and(|near| core::ptr::eq(near, copied.chunk));
             let first = if begins_there { 0 } else { page.rank::<F>(copied.len, at, Ordering::is_lt) };
-            page.fetch(first..copied.len.min(first.saturating_add(limit - seen)), words);
+            // SAFETY: the entries were copied in one region, under the caller's guard.
+            unsafe { page.fetch(first..copied.len.min(first.saturating_add(limit - seen)), words) };
             for &(key, word) in &page.0[first..copied.len] {
                 seen += 1;
                 // SAFETY: as in `rank`.
@@ -155,7 +156,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         guard: &Guard<'_>,
         bound: Option<F::Probe<'_>>,
         limit: usize,
-        words: Words,
+        words: Words<'_>,
         mut visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
         let (mut page, mut seen) = (Page::new(), 0);
@@ -169,7 +170,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
             }
             let copied = self.copy(guard, Which::by_index(bound.map_or(Aim::Last, Aim::Below)), usize::MAX, &mut page);
             let end = bound.map_or(copied.len, |bound| page.rank::<F>(copied.len, bound, Ordering::is_lt));
-            page.fetch(end.saturating_sub(limit - seen)..end, words);
+            // SAFETY: as in `ascend`.
+            unsafe { page.fetch(end.saturating_sub(limit - seen)..end, words) };
             for &(key, word) in page.0[..end].iter().rev() {
                 seen += 1;
                 // SAFETY: as in `rank`.

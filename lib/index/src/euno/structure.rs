@@ -98,7 +98,7 @@ unsafe impl<F: ChunkForm, I: Index<F>> Structure<F> for Core<F, I> {
         guard: &Guard<'_>,
         from: F::Probe<'_>,
         limit: usize,
-        words: Words,
+        words: Words<'_>,
         visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
         self.ascend(guard, from, limit, words, visit)
@@ -110,7 +110,7 @@ unsafe impl<F: ChunkForm, I: Index<F>> Structure<F> for Core<F, I> {
         guard: &Guard<'_>,
         bound: Option<F::Probe<'_>>,
         limit: usize,
-        words: Words,
+        words: Words<'_>,
         visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
         self.descend(guard, bound, limit, words, visit)

@@ -38,12 +38,14 @@ fn tidy<F: HydraForm>(page: &F::Page, version: Version, copy: &mut <F::Page as P
     }
 }
 
-/// Prefetches the memory to which the words of some entries lead, if they will be followed.
+/// Prefetches what the caller will read of some entries.
+///
+/// # Safety
+/// The copy was validated, under a guard that still lasts.
 #[inline]
-fn fetch<F: HydraForm>(copy: &<F::Page as Page<F>>::Copy, entries: Range<usize>, words: Words) {
-    if words == Words::Followed {
-        entries.for_each(|at| hint::prefetch_read(core::ptr::without_provenance::<u8>(copy.value(at) as usize)));
-    }
+unsafe fn fetch<F: HydraForm>(copy: &<F::Page as Page<F>>::Copy, entries: Range<usize>, words: Words<'_>) {
+    // SAFETY: a validated copy has words that were in the page together, under the guard.
+    unsafe { words.fetch(entries.map(|at| copy.value(at))) }
 }
 
 impl<F: HydraForm> Core<F> {
@@ -54,7 +56,7 @@ impl<F: HydraForm> Core<F> {
         local: &Local<'_, F>,
         from: F::Probe<'_>,
         limit: usize,
-        words: Words,
+        words: Words<'_>,
         mut visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
         let mut copy = <F::Page as Page<F>>::Copy::new();
@@ -95,7 +97,9 @@ impl<F: HydraForm> Core<F> {
             }
             copy.prepare(&mut scratch);
             let first = if begins_there { 0 } else { copy.lower_bound(bound) };
-            fetch::<F>(&copy, first..copy.len().min(first.saturating_add(limit - seen)), words);
+            let shown = first..copy.len().min(first.saturating_add(limit - seen));
+            // SAFETY: the copy is valid, and the caller's guard lasts.
+            unsafe { fetch::<F>(&copy, shown, words) };
             for at in first..copy.len() {
                 let (key, value) = copy.entry(at, &mut scratch);
                 seen += 1;
@@ -121,7 +125,7 @@ impl<F: HydraForm> Core<F> {
         local: &Local<'_, F>,
         bound: Option<F::Probe<'_>>,
         limit: usize,
-        words: Words,
+        words: Words<'_>,
         mut visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
         let mut copy = <F::Page as Page<F>>::Copy::new();
@@ -147,7 +151,8 @@ impl<F: HydraForm> Core<F> {
                 Some(page) => copy.lower_bound(page.low()),
                 None => bound.map_or(copy.len(), |bound| copy.lower_bound(bound)),
             };
-            fetch::<F>(&copy, end.saturating_sub(limit - seen)..end, words);
+            // SAFETY: as in `scan_list`.
+            unsafe { fetch::<F>(&copy, end.saturating_sub(limit - seen)..end, words) };
             for at in (0..end).rev() {
                 let (key, value) = copy.entry(at, &mut scratch);
                 seen += 1;

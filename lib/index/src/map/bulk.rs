@@ -3,7 +3,7 @@
 use super::walk::bounds;
 use super::{FormOf, Hold, Kind, Map, Session};
 use crate::structure::{Form, KeyList};
-use crate::structure::{Put, Structure, Words};
+use crate::structure::{Put, Structure};
 use crate::{Encode, Key, value};
 use core::borrow::Borrow;
 use core::ops::{Bound, RangeBounds};
@@ -158,7 +158,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         while let Some(low) = from.take() {
             let guard = self.enter_to_store();
             let (mut seen, mut unwanted) = (0, Vec::new());
-            self.core.scan(self.place(), &guard, FormOf::<K>::probe(&low), BULK, Words::of::<V>(), |key, word| {
+            self.core.scan(self.place(), &guard, FormOf::<K>::probe(&low), BULK, self.map.words(), |key, word| {
                 let inside = high.is_none_or(|high| FormOf::<K>::compare(key, high).is_lt());
                 if inside {
                     seen += 1;

@@ -4,7 +4,7 @@ use super::fetched::{Fetched, Kept, Side};
 use super::reference::Entry;
 use super::walk::{Batches, Walk};
 use super::{FormOf, Hold, Kind, Session};
-use crate::structure::{End, Structure, Words};
+use crate::structure::{End, Structure};
 use crate::{Encode, Key};
 use core::borrow::Borrow;
 use core::fmt;
@@ -33,7 +33,7 @@ where
         }
         let mut fetched = used.and_then(Side::again).unwrap_or_else(|| Fetched::new(self.walk.map()));
         let push = |key: crate::Probe<'_, K>, word| fetched.batch.push(key, word);
-        self.walk.fetch_front(self.batches.next(), Words::of::<V>(), push);
+        self.walk.fetch_front(self.batches.next(), self.walk.map().words(), push);
         Some(Side::new(fetched))
     }
 

@@ -2,10 +2,11 @@
 //! the lowest cost.
 
 use super::fetched::{Fetched, Kept, Side};
+use super::map_refs::MapRefs;
 use super::range::prefix_bounds;
 use super::reference::Entry;
 use super::walk::{Batches, Walk, bounds};
-use super::{End, FormOf, Hold, Kind, Session, Structure, Words};
+use super::{End, FormOf, Hold, Kind, Session, Structure};
 use crate::structure::{Bytes, Form};
 use crate::{Encode, Key, value};
 use core::borrow::Borrow;
@@ -61,9 +62,10 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Entries<'m, S, K, V> {
         let batch = self.ahead(end).batches.next();
         let mut fetched = used.and_then(Side::again).unwrap_or_else(|| Fetched::new(self.walk.map()));
         let push = |key: crate::Probe<'_, K>, word| fetched.batch.push(key, word);
+        let words = self.walk.map().words();
         match end {
-            End::First => self.walk.fetch_front(batch, Words::of::<V>(), push),
-            End::Last => self.walk.fetch_back(batch, Words::of::<V>(), push),
+            End::First => self.walk.fetch_front(batch, words, push),
+            End::Last => self.walk.fetch_back(batch, words, push),
         }
         self.ahead(end).side = Some(Side::new(fetched));
         self.has_left(end)
@@ -112,6 +114,39 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Entries<'m, S, K, V> {
         let side = self.ahead(from).side.as_mut()?;
         // SAFETY: as in `yielded`.
         Some(unsafe { side.lent.insert(kept).show(at) })
+    }
+
+    /// Tells about how many entries the caller will read, so that the iterator fetches as many, if they are at most 256,
+    /// in its first batch. Without this call it fetches 16, then 64, then 256 at a time: 336 for a caller that reads a
+    /// hundred.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map: HydraList<u64, String> = (0..1_000).map(|n| (n, n.to_string())).collect();
+    /// let page: Vec<_> = map.pin().entries(500..).expecting(20).take(20).map(|entry| entry.to_key()).collect();
+    /// assert_eq!(page, (500..520).collect::<Vec<_>>());
+    /// ```
+    #[must_use]
+    pub fn expecting(mut self, entries: usize) -> Self {
+        self.front.batches = Batches::beginning_with(entries);
+        self.back.batches = Batches::beginning_with(entries);
+        self
+    }
+
+    /// Returns an iterator over what `make` returns for each entry. It costs less than
+    /// [`map`](Iterator::map), whose closure gets an [`Entry`]: like [`next_ref`](Self::next_ref), it changes no
+    /// reference count. As long as it is used, and until it is dropped, it delays reclamation as `next_ref` does.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([(1, "one".to_string()), (2, "two".to_string()), (3, "three".to_string())]);
+    /// let mut lengths = map.pin().entries(2..).map_refs(|key, value| (key, value.len()));
+    /// assert_eq!((lengths.next_back(), lengths.next()), (Some((3, 5)), Some((2, 3))));
+    /// ```
+    pub fn map_refs<T, F: FnMut(K::Ref<'_>, &V) -> T>(self, make: F) -> MapRefs<'m, S, K, V, F> {
+        MapRefs::new(self, make)
     }
 
     /// Ends the validity of the results of [`next_ref`](Self::next_ref) and [`next_back_ref`](Self::next_back_ref):
@@ -245,7 +280,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     {
         let guard = self.enter();
         from.encode(|from| {
-            self.core.scan(self.place(), &guard, from, limit, Words::of::<V>(), |key, word| {
+            self.core.scan(self.place(), &guard, from, limit, self.map.words(), |key, word| {
                 // SAFETY: the key is an encoding of a K; the word was in the map under our guard.
                 unsafe { value::with_ref(word, |value| visit(K::decode_ref(key), value)) };
                 true
@@ -271,7 +306,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         let guard = self.enter();
         let above = from.encode(FormOf::<K>::just_above);
         let bound = above.as_ref().map(FormOf::<K>::probe);
-        self.core.scan_back(self.place(), &guard, bound, limit, Words::of::<V>(), |key, word| {
+        self.core.scan_back(self.place(), &guard, bound, limit, self.map.words(), |key, word| {
             // SAFETY: as in `scan`.
             unsafe { value::with_ref(word, |value| visit(K::decode_ref(key), value)) };
             true
@@ -302,7 +337,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         let high = high.as_ref().map(FormOf::<K>::probe);
         let guard = self.enter();
         let mut broke = None;
-        self.core.scan(self.place(), &guard, FormOf::<K>::probe(&low?), usize::MAX, Words::of::<V>(), |key, word| {
+        self.core.scan(self.place(), &guard, FormOf::<K>::probe(&low?), usize::MAX, self.map.words(), |key, word| {
             if !high.is_none_or(|high| FormOf::<K>::compare(key, high).is_lt()) {
                 return false;
             }
@@ -338,7 +373,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         let guard = self.enter();
         let mut broke = None;
         let high = high.as_ref().map(FormOf::<K>::probe);
-        self.core.scan_back(self.place(), &guard, high, usize::MAX, Words::of::<V>(), |key, word| {
+        self.core.scan_back(self.place(), &guard, high, usize::MAX, self.map.words(), |key, word| {
             if FormOf::<K>::compare(key, FormOf::<K>::probe(&low)).is_lt() {
                 return false;
             }

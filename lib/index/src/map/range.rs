@@ -15,11 +15,11 @@ pub trait Take<K: Key, V: Send + Sync + 'static> {
     /// The type of the range's items.
     type Item;
 
-    /// Returns how [`take`](Self::take) uses the words of values.
+    /// Returns how [`take`](Self::take) uses the words of a map's values.
     #[doc(hidden)]
     #[inline]
-    fn words() -> Words {
-        Words::of::<V>()
+    fn words<S: Kind>(map: &Map<S, K, V>) -> Words<'_> {
+        map.words()
     }
 
     /// # Safety
@@ -51,7 +51,7 @@ impl<K: Key, V: Clone + Send + Sync + 'static> Take<K, V> for Pairs {
 impl<K: Key, V: Send + Sync + 'static> Take<K, V> for KeysOnly {
     type Item = K;
 
-    fn words() -> Words {
+    fn words<S: Kind>(_: &Map<S, K, V>) -> Words<'_> {
         Words::Shown
     }
 
@@ -111,7 +111,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, T: Take<K, V>> Range<'m, S, 
         match batches.next() {
             1 => self.walk.fetch_first(take),
             batch => {
-                self.walk.fetch_front(batch, T::words(), |key, word| items.push_back(take(key, word)));
+                let words = T::words(self.walk.map());
+                self.walk.fetch_front(batch, words, |key, word| items.push_back(take(key, word)));
                 items.pop_front()
             }
         }
@@ -125,7 +126,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, T: Take<K, V>> Range<'m, S, 
         match batches.next() {
             1 => self.walk.fetch_last(take),
             batch => {
-                self.walk.fetch_back(batch, T::words(), |key, word| items.push_front(take(key, word)));
+                let words = T::words(self.walk.map());
+                self.walk.fetch_back(batch, words, |key, word| items.push_front(take(key, word)));
                 items.pop_back()
             }
         }

@@ -21,6 +21,11 @@ impl Batches {
     pub(super) const FROM_SOME: Self = Self(16);
     const MOST: usize = 256;
 
+    /// The first size for a caller that reads about this many entries.
+    pub(super) fn beginning_with(entries: usize) -> Self {
+        Self(entries.clamp(1, Self::MOST))
+    }
+
     pub(super) fn next(&mut self) -> usize {
         let grown = Self::MOST.min(self.0 * 4);
         core::mem::replace(&mut self.0, grown)
@@ -112,7 +117,12 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Walk<'m, S, K, V> {
     }
 
     /// Calls `take` with up to `batch` entries from the front, ascending.
-    pub(super) fn fetch_front(&mut self, batch: usize, words: Words, mut take: impl FnMut(crate::Probe<'_, K>, u64)) {
+    pub(super) fn fetch_front(
+        &mut self,
+        batch: usize,
+        words: Words<'_>,
+        mut take: impl FnMut(crate::Probe<'_, K>, u64),
+    ) {
         if self.is_drained() {
             return;
         }
@@ -137,7 +147,12 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Walk<'m, S, K, V> {
     }
 
     /// Calls `take` with up to `batch` entries from the back, descending.
-    pub(super) fn fetch_back(&mut self, batch: usize, words: Words, mut take: impl FnMut(crate::Probe<'_, K>, u64)) {
+    pub(super) fn fetch_back(
+        &mut self,
+        batch: usize,
+        words: Words<'_>,
+        mut take: impl FnMut(crate::Probe<'_, K>, u64),
+    ) {
         if self.is_drained() {
             return;
         }

@@ -52,6 +52,7 @@ fn everything_can_be_debugged() {
     shows(&map, r#"{1: "a", 2: "b"}"#);
     shows(&map.pin(), r#"Session { of: "HydraList", .. }"#);
     shows(&map.pin().iter(), "Range { .. }");
+    shows(&map.pin().entries::<u64, _>(..).map_refs(|_, _| ()), "MapRefs { .. }");
     shows(&map.into_iter(), "IntoIter { left: 2, .. }");
     assert!(format!("{:?}", HydraList::<u64, u64>::builder()).contains("Snapshot"));
     let map = Art::from([(1u64, "a"), (2, "b")]);

@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod ahead;
 mod api;
 mod art_concurrent;
 mod art_conformance;
