@@ -103,15 +103,13 @@ macro_rules! view {
             unsafe fn step(&self, link: MvLink<LINKS>, side: usize) -> (u64, Option<MvLink<LINKS>>) {
                 // SAFETY: the caller's promise: a link that was read in this section leads to an object of this domain
                 // that is not freed before the section ends.
-                let node = unsafe { self.get_raw(link.0) };
-                (node.key, node.next[side])
+                unsafe { self.read_raw(link.0, |node| (node.key, node.next[side])) }
             }
 
             #[inline]
             unsafe fn toward(&self, link: MvLink<LINKS>, key: u64) -> (u64, Option<MvLink<LINKS>>) {
                 // SAFETY: as above.
-                let node = unsafe { self.get_raw(link.0) };
-                (node.key, node.next[usize::from(key > node.key)])
+                unsafe { self.read_raw(link.0, |node| (node.key, node.next[usize::from(key > node.key)])) }
             }
 
             #[inline]

@@ -56,12 +56,12 @@
 //! |---|---|
 //! | `clock` | the shared counter or the hardware clock, and the guarantees of their times |
 //! | `version` | masters (the objects' own memory), copies (newer versions, in a chain above the master), stamps; helping to stamp |
-//! | `pool` | memory of copies, the cap |
+//! | `pool` | memory of copies and of retired objects, the cap |
 //! | `patience` | how to wait for a thread that may not be running |
 //! | `record` | what a handle publishes: the time of its section, and its walks of chains |
 //! | `grown` | a list that only grows, and that threads read without a lock |
 //! | `chain` | what a scan of sections says about versions; pruning a chain |
-//! | `horizon` | the clock, the records, and the horizon that scans of them find |
+//! | `horizon` | the clock, the records, and the horizon that scans and glances find |
 //! | `log` | write-back, freeing; what is to be pruned |
 //! | `ring`, `slot` | the latest commits, before the log takes them over; a domain's state for each handle |
 //! | `background` | a domain's collecting thread, if it has one |

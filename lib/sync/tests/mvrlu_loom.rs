@@ -30,7 +30,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Makes a pair that is collected only on request: the models are large enough without automatic collection.
+    /// Makes a pair that is scanned only on request: the models are large enough without automatic scans. Handles glance.
     fn new() -> Arc<Self> {
         Self::collected_from(1_000)
     }

@@ -155,8 +155,8 @@ impl Tx<'_> {
     /// sections that may have seen a copy without a stamp and may still load the leader.
     #[inline]
     fn release(&mut self, word: impl Fn(Fate) -> u64) {
-        let mut writes = core::mem::take(&mut self.handle.writes);
-        for Pending { master, copy, shape, fate } in writes.drain(..) {
+        for at in 0..self.handle.writes.len() {
+            let Pending { master, copy, shape, fate } = self.handle.writes[at];
             // SAFETY: the transaction owns the copy until the log takes it over.
             let header = unsafe { copy.as_ref() };
             let retired = match fate {
@@ -173,7 +173,7 @@ impl Tx<'_> {
             header.superseded.store(word(fate), Ordering::Release);
             self.handle.committed(Version { copy, master, shape, retired });
         }
-        self.handle.writes = writes;
+        self.handle.writes.clear();
     }
 
     #[inline]
@@ -213,8 +213,7 @@ impl Tx<'_> {
         }
         for Made { master, free } in made.drain(..) {
             // SAFETY: the object was never committed, and its maker promised not to use the link after an abort.
-            let bytes = unsafe { free(master) };
-            pool.object_freed(bytes, shared.horizon().budget());
+            unsafe { pool.object_freed(free(master), shared.horizon().budget()) };
         }
         self.handle.counts.aborts += 1;
         self.handle.leave();

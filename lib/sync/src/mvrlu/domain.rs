@@ -1,6 +1,8 @@
 //! The domain: its builder, its objects, and its statistics.
 
+use core::alloc::Layout;
 use core::fmt;
+use core::ptr::NonNull;
 
 use archipelago_platform::atomic::Ordering;
 #[cfg(not(loom))]
@@ -13,6 +15,7 @@ use archipelago_platform::sync::Weak;
 use super::background::Background;
 use super::handle::Handle;
 use super::horizon::{Horizon, Tuning};
+use super::pool::fresh_object;
 use super::shared::Shared;
 use super::version::{Link, Raw, Versioned};
 use crate::clock::ClockKind;
@@ -199,14 +202,22 @@ impl Domain {
     /// # Ok::<(), archipelago::sync::mvrlu::Full>(())
     /// ```
     pub fn alloc<T: Versioned>(&self, value: T) -> Link<T> {
-        self.shared.horizon().budget().objects_changed(Link::<T>::BYTES as isize);
-        Link::new(value, self.birth(), self.shared.horizon().id())
+        let memory = self.object_memory(Link::<T>::LAYOUT);
+        // SAFETY: fresh memory.
+        unsafe { Link::new_in(memory, value, self.birth(), self.shared.horizon().id()) }
     }
 
     /// As [`alloc`](Self::alloc), for structures that know the object's domain.
     pub fn alloc_raw<T: Versioned>(&self, value: T) -> Raw<T> {
-        self.shared.horizon().budget().objects_changed(Raw::<T>::BYTES as isize);
-        Raw::new(value, self.birth())
+        let memory = self.object_memory(Raw::<T>::LAYOUT);
+        // SAFETY: fresh memory.
+        unsafe { Raw::new_in(memory, value, self.birth()) }
+    }
+
+    /// Counts an object, and returns memory for it.
+    fn object_memory(&self, layout: Layout) -> NonNull<u8> {
+        self.shared.horizon().budget().objects_changed(layout.size() as isize);
+        fresh_object(layout)
     }
 
     /// Returns the birth of an object that is made now: sections that begin later are at or above it.

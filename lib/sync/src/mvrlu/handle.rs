@@ -18,7 +18,7 @@ use super::record::Record;
 use super::ring::FRESH;
 use super::shared::{Pass, Shared};
 use super::slot::Slot;
-use super::version::{Copied, Raw, Version, Versioned, is_end, payload};
+use super::version::{Copied, Master, Raw, Version, Versioned, is_end, payload};
 use super::writes::{Made, Pending};
 
 /// A handle that finds its log locked by another thread tries again after its next commit. Once it has committed this
@@ -366,24 +366,49 @@ impl Handle {
     #[inline]
     pub(super) unsafe fn see<'a, T: Versioned>(&self, object: Raw<T>, local: u64) -> &'a T {
         // SAFETY: the caller's promise.
+        unsafe { self.see_with(object, local, |value| value) }
+    }
+
+    /// Returns what `read` returns for the version of an object that a snapshot at `local` sees. If this is the master,
+    /// `read` is inlined, and accesses the object's own address.
+    ///
+    /// # Safety
+    /// As for [`see`](Self::see).
+    #[inline]
+    pub(super) unsafe fn see_with<'a, T: Versioned, R>(
+        &self,
+        object: Raw<T>,
+        local: u64,
+        read: impl Fn(&'a T) -> R,
+    ) -> R {
+        // SAFETY: the caller's promise.
         let master = unsafe { object.master() };
         // Acquire: pairs with the Release of linking or of write-back.
         if !is_end(master.head.newest.load(Ordering::Acquire)) {
             // SAFETY: the caller's promise.
-            if let Some(copy) = unsafe { self.walk(&master.head.newest, local) } {
-                // SAFETY: as below.
-                unsafe { copy.as_ref() }.watch.read();
-                touch(payload::<T>(copy).as_ptr(), size_of::<T>());
-                // SAFETY: the copy is chosen at `local`, so it is kept until the section ends; copies of a `T`
-                // contain a `T`, whose bytes were complete before the stamp.
-                return unsafe { payload::<T>(copy).as_ref() };
-            }
+            return unsafe { self.see_copy(master, local, read) };
         }
-        master.head.watch.read();
-        touch(master.value.get(), size_of::<T>());
-        // SAFETY: no version at or before `local` is in the chain, so the master's value is this section's: it is
-        // overwritten only when all sections are at or above the oldest stamp in the chain.
-        unsafe { &*master.value.get() }
+        // SAFETY: the caller's promise, and there is no copy.
+        read(unsafe { value_of(master) })
+    }
+
+    /// Not inlined, so that the compiler does not join this path with that of masters.
+    ///
+    /// # Safety
+    /// As for [`see`](Self::see).
+    #[inline(never)]
+    unsafe fn see_copy<'a, T: Versioned, R>(&self, master: &'a Master<T>, local: u64, read: impl Fn(&'a T) -> R) -> R {
+        // SAFETY: the caller's promise.
+        let Some(copy) = (unsafe { self.walk(&master.head.newest, local) }) else {
+            // SAFETY: the caller's promise, and no copy is visible at `local`.
+            return read(unsafe { value_of(master) });
+        };
+        // SAFETY: as below.
+        unsafe { copy.as_ref() }.watch.read();
+        touch(payload::<T>(copy).as_ptr(), size_of::<T>());
+        // SAFETY: the copy is chosen at `local`, so it is kept until the section ends; copies of a `T` contain a `T`,
+        // whose bytes were complete before the stamp.
+        read(unsafe { payload::<T>(copy).as_ref() })
     }
 
     /// Returns the newest copy of a chain that is visible at `local`.
@@ -421,6 +446,19 @@ impl Handle {
             false => walk(),
         }
     }
+}
+
+/// Returns the master's value.
+///
+/// # Safety
+/// As for [`Handle::see`]. No version at or before the section's time is in the chain.
+#[inline]
+unsafe fn value_of<T>(master: &Master<T>) -> &T {
+    master.head.watch.read();
+    touch(master.value.get(), size_of::<T>());
+    // SAFETY: the master's value is the section's: it is overwritten only when all sections are at or above the oldest
+    // stamp in the chain.
+    unsafe { &*master.value.get() }
 }
 
 /// Returns the copy to which a word of a chain points, or `None` at the end.

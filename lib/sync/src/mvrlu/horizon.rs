@@ -1,4 +1,4 @@
-//! The horizon, and the scan that computes it. A *section* is a snapshot or a transaction in progress, and sees the
+//! The horizon, and the scans and glances that compute it. A *section* is a snapshot or a transaction in progress, and sees the
 //! objects as of its *local time*. No present or future section of a domain has a local time below the horizon.
 //!
 //! This is the lowest layer of a domain: its clock, its handles' records, its memory budget, and its settings.
@@ -22,8 +22,9 @@ static IDENTITIES: Identities = Identities::new();
 /// When the domain collects, and how. The defaults suit most uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
-    /// Bytes of versions in a log at which its thread looks for a grace period: the paper's capacity watermark. The
-    /// default is 8 KiB (the paper: half of a 512 KiB ring). An eighth of the objects' bytes, divided by the number of
+    /// Bytes of versions in a log at which its thread looks for a grace period: the paper's capacity watermark. At half
+    /// of it the thread looks without interrupting other threads, which suffices unless a handle rests. The default is
+    /// 8 KiB (the paper: half of a 512 KiB ring). An eighth of the objects' bytes, divided by the number of
     /// handles, is added, up to a total of 64 KiB. A larger log needs fewer membarriers; a smaller log saves memory and
     /// keeps chains short for readers.
     pub low_watermark: usize,
@@ -131,6 +132,12 @@ impl Horizon {
         self.low.load(Ordering::Relaxed)
     }
 
+    /// Returns by how many bytes a log grows from one glance to the next. With a shorter step, versions are reused while
+    /// they are in the first-level cache, and readers meet fewer chains.
+    pub(super) fn glance_step(&self) -> usize {
+        self.tuning().low_watermark / 2
+    }
+
     #[inline]
     pub(super) fn budget(&self) -> &Budget {
         &self.budget
@@ -162,7 +169,15 @@ impl Horizon {
     /// record's sections comes after the scan's barrier. So these sections begin at or above the floor that the scan
     /// has read.
     pub(super) fn add_record(&self) -> Arc<Record> {
-        self.records.push(|at| Arc::new(Record::new(at as u32))).clone()
+        let record = self.records.push(|at| Arc::new(Record::new(at as u32))).clone();
+        self.clock.barrier();
+        record
+    }
+
+    /// Gives a record that was vacated to another handle.
+    pub(super) fn occupy(&self, record: &Record) {
+        record.occupy();
+        self.clock.barrier();
     }
 
     /// Returns the known horizon.
@@ -177,6 +192,22 @@ impl Horizon {
         self.scan_barrier();
         let oldest = self.records.iter().filter_map(|record| record.section()).map(|section| section.local).min();
         self.raise(oldest.map_or(floor, |oldest| oldest.min(floor)))
+    }
+
+    /// Computes a horizon that may be older than that of [`look`](Self::look), and interrupts no other thread.
+    ///
+    /// No barrier orders a section's publication before the section's accesses. So this function may miss a section,
+    /// and does not conclude from an idle record that its handle is in no section. It uses that a handle's times do not
+    /// fall: a missed section is later in its record's order than the word that was read, so its time is at or above
+    /// that word's time. If no handle had the record, then the barrier of the handle that gets it
+    /// ([`occupy`](Self::occupy), [`add_record`](Self::add_record)) comes after this function's barrier, or this
+    /// function would have seen the handle. So that handle's sections begin at or above the floor.
+    ///
+    /// If a handle is used rarely, the result is its last section's time, and only a scan finds a later horizon.
+    pub(super) fn glance(&self) -> u64 {
+        let floor = self.clock.floor();
+        fence(Ordering::SeqCst);
+        self.raise(self.records.iter().map(|record| record.bound()).fold(floor, u64::min))
     }
 
     /// As [`look`](Self::look), and returns all that is known about sections and walks.
@@ -224,5 +255,90 @@ impl Horizon {
 fn set(word: &AtomicUsize, to: usize) {
     if word.load(Ordering::Relaxed) != to {
         word.store(to, Ordering::Relaxed);
+    }
+}
+
+/// The proof of [`Horizon::glance`] under the weak memory model. The sections have no barrier at all: loom's `light` is
+/// a fence, with which a glance would be a scan.
+#[cfg(all(test, loom))]
+mod model {
+    use archipelago_platform::model::model;
+    use archipelago_platform::thread;
+
+    use super::*;
+    use crate::watch::Watch;
+
+    /// An object with two versions, the second of which supersedes the first.
+    struct Object {
+        horizon: Horizon,
+        newest: AtomicUsize,
+        versions: [Watch; 2],
+    }
+
+    impl Object {
+        fn new() -> Arc<Self> {
+            let horizon = Horizon::new(ClockKind::Logical, usize::MAX, Tuning::default(), None);
+            Arc::new(Self { horizon, newest: AtomicUsize::new(0), versions: [Watch::new(), Watch::new()] })
+        }
+
+        /// Reads the newest version in a section. Returns the section's time.
+        fn read(&self, record: &Record, last: u64) -> u64 {
+            let local = record.enter(self.horizon.clock(), last, || ());
+            self.versions[self.newest.load(Ordering::Acquire)].read();
+            record.leave();
+            local
+        }
+
+        /// Supersedes the first version, and ends it if a glance allows this.
+        fn supersede(&self) {
+            self.newest.store(1, Ordering::Release);
+            let tick = self.horizon.clock().stamp();
+            if self.horizon.glance() >= tick {
+                self.versions[0].gone();
+            }
+        }
+    }
+
+    fn against_supersession(before: fn(&Horizon) -> Arc<Record>, read: fn(&Object, &Record)) {
+        model(3, move || {
+            let object = Object::new();
+            let record = before(&object.horizon);
+            let reader = {
+                let object = object.clone();
+                thread::spawn(move || read(&object, &record))
+            };
+            object.supersede();
+            reader.join().unwrap();
+        });
+    }
+
+    /// A handle begins sections while another thread glances.
+    #[test]
+    fn glances_miss_no_section_below_their_result() {
+        against_supersession(Horizon::add_record, |object, record| {
+            let last = object.read(record, 0);
+            object.read(record, last);
+        });
+    }
+
+    /// A handle gets a record that another handle has left while another thread glances.
+    #[test]
+    fn glances_miss_no_handle_that_gets_a_vacant_record() {
+        let vacant = |horizon: &Horizon| {
+            let record = horizon.add_record();
+            record.vacate();
+            record
+        };
+        against_supersession(vacant, |object, record| {
+            object.horizon.occupy(record);
+            object.read(record, 0);
+        });
+    }
+
+    /// A handle gets a new record while another thread glances.
+    #[test]
+    fn glances_miss_no_handle_that_gets_a_new_record() {
+        let vacant = |_: &Horizon| Arc::new(Record::new(0));
+        against_supersession(vacant, |object, _| _ = object.read(&object.horizon.add_record(), 0));
     }
 }

@@ -97,6 +97,8 @@ pub(super) struct Log {
     /// The numbers of bytes at which the next scan and the next pruning are due.
     scan_at: usize,
     prune_at: usize,
+    /// The number of bytes at which the next [glance](Horizon::glance) is due.
+    glance_at: usize,
     is_wanted: bool,
     /// The number of versions that [`detach`](Self::detach) has added since it last returned true.
     never_visible: usize,
@@ -126,6 +128,7 @@ impl Log {
             busy: 0,
             scan_at: 0,
             prune_at: 0,
+            glance_at: 0,
             is_wanted: false,
             never_visible: 0,
             collected_to: 0,
@@ -182,6 +185,16 @@ impl Log {
         self.scan_at = self.bytes + low;
         self.is_wanted = false;
         self.trim(ROOM);
+    }
+
+    pub(super) fn wants_glance(&self) -> bool {
+        self.bytes >= self.glance_at
+    }
+
+    /// Notes a glance and its collection: the next glance is due when the log has grown by `step` bytes, or, if glances
+    /// do not help, to twice its length.
+    pub(super) fn glanced(&mut self, step: usize) {
+        self.glance_at = self.bytes + step.max(self.bytes);
     }
 
     pub(super) fn is_wanted(&self) -> bool {
@@ -257,6 +270,7 @@ impl Log {
         self.waiting = waiting;
         self.scan_at = self.scan_at.min(self.bytes + horizon.low());
         self.prune_at = self.prune_at.min(self.bytes + self.bytes / 8);
+        self.glance_at = self.glance_at.min(self.bytes + horizon.glance_step().max(self.bytes));
         if self.detached.len() > before {
             self.set_aside(horizon.clock().stamp(), before);
         }

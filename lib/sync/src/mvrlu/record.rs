@@ -8,14 +8,19 @@ use archipelago_platform::pad::CachePadded;
 use super::points;
 use crate::clock::{Clock, ClockKind};
 
-/// Not in a section.
-const IDLE: u64 = u64::MAX;
+/// No handle has the record.
+const VACANT: u64 = u64::MAX;
 /// The flag of a section whose exact local time is not yet published; the word has a lower bound of this time.
 const INEXACT: u64 = 1;
+/// The flag of a record whose handle is in no section; the word has a lower bound of the times of its later sections.
+const IDLE: u64 = 2;
+/// The place of the time in the word.
+const TIME: u32 = 2;
 
 /// Written by the record's handle, and read by collectors.
 struct Published {
-    /// `local time << 1 | INEXACT`, or `IDLE`.
+    /// `time << TIME`, with `INEXACT` or `IDLE` or no flag, or `VACANT`. The time does not fall while a handle has the
+    /// record.
     local: AtomicU64,
     /// The number of the walk, which only grows; odd while the owner walks a chain.
     walk: AtomicU64,
@@ -34,13 +39,25 @@ pub(super) struct Section {
 }
 
 impl Record {
+    /// Makes a record that a handle has: see [`occupy`](Self::occupy).
     pub(super) fn new(owner: u32) -> Self {
         let published = Published { local: AtomicU64::new(IDLE), walk: AtomicU64::new(0) };
         Self { published: CachePadded::new(published), owner }
     }
 
-    /// Owner only: begins a section and returns its local time. `last` is a lower bound of the present time: the result
-    /// of an earlier call.
+    /// Begins a handle's use of a record that was [vacated](Self::vacate). The caller executes a barrier before the
+    /// first section, for which see [`Horizon::glance`](super::horizon::Horizon::glance).
+    pub(super) fn occupy(&self) {
+        self.published.local.store(IDLE, Ordering::Release);
+    }
+
+    /// Ends a handle's use of the record, and the section that it may be in. Release: as in `enter`.
+    pub(super) fn vacate(&self) {
+        self.published.local.store(VACANT, Ordering::Release);
+    }
+
+    /// Owner only: begins a section and returns its local time. `last` is the result of the handle's previous call, or
+    /// 0.
     ///
     /// A collector's scan either sees the first publication, or precedes `barrier`. If the scan precedes `barrier`, the
     /// second read of the clock is not below the floor that the collector read before its scan. Release on every store:
@@ -49,24 +66,32 @@ impl Record {
     pub(super) fn enter(&self, clock: &Clock, last: u64, barrier: impl FnOnce()) -> u64 {
         // A second read of the hardware clock would cost more than an older bound does.
         let bound = if clock.kind() == ClockKind::Logical { clock.begin() } else { last };
-        self.published.local.store(bound << 1 | INEXACT, Ordering::Release);
+        self.published.local.store(bound << TIME | INEXACT, Ordering::Release);
         barrier();
-        let local = clock.begin();
+        // The hardware clock of another processor may be behind `last`. At `last`, this handle's snapshot was complete.
+        let local = clock.begin().max(last);
         point(points::ENTERING);
-        self.published.local.store(local << 1, Ordering::Release);
+        self.published.local.store(local << TIME, Ordering::Release);
         local
     }
 
     /// Owner only: ends the section.
     #[inline]
     pub(super) fn leave(&self) {
-        self.published.local.store(IDLE, Ordering::Release);
+        let word = self.published.local.load(Ordering::Relaxed);
+        self.published.local.store(word | IDLE, Ordering::Release);
+    }
+
+    /// Returns a lower bound of the times of the section that the owner is in, and of its later sections. If no handle
+    /// has the record, the result is above all times. Acquire: the owner's sections below the result have ended.
+    pub(super) fn bound(&self) -> u64 {
+        self.published.local.load(Ordering::Acquire) >> TIME
     }
 
     /// Returns the section that the owner is in. Acquire: its earlier sections have ended.
     pub(super) fn section(&self) -> Option<Section> {
         let word = self.published.local.load(Ordering::Acquire);
-        (word != IDLE).then_some(Section { local: word >> 1, is_exact: word & INEXACT == 0 })
+        (word & IDLE == 0).then_some(Section { local: word >> TIME, is_exact: word & INEXACT == 0 })
     }
 
     /// Owner only: runs a walk of a chain. `barrier` runs before the walk, so that a pruner that unlinks copies sees
@@ -85,5 +110,25 @@ impl Record {
     pub(super) fn walk_in_progress(&self) -> Option<u64> {
         let count = self.published.walk.load(Ordering::Acquire);
         (count % 2 == 1).then_some(count)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// The clock of the processor to which a thread has moved may be behind: the times of a handle's sections do not
+    /// fall. The idle record has the last section's time.
+    #[test]
+    fn times_of_a_handle_do_not_fall() {
+        for kind in [ClockKind::Logical, ClockKind::Hardware] {
+            let (clock, record) = (Clock::new(kind), Record::new(0));
+            let last = clock.begin() + (1 << 60);
+            assert_eq!(record.enter(&clock, last, || ()), last);
+            record.leave();
+            assert!(record.section().is_none() && record.bound() == last);
+            record.vacate();
+            assert!(record.section().is_none() && record.bound() > last);
+        }
     }
 }

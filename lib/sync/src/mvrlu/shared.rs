@@ -96,6 +96,7 @@ impl Shared {
     /// Returns a slot for a new handle: one that another handle has left, or a new one.
     pub(super) fn take_slot(&self) -> Arc<Slot> {
         if let Some(slot) = self.left().pop() {
+            self.horizon.occupy(&slot.record);
             return slot;
         }
         self.horizon.budget().changed(0, Self::BYTES_PER_SLOT);
@@ -106,7 +107,7 @@ impl Shared {
 
     /// Takes a slot back, with its log, for the next handle.
     pub(super) fn leave_slot(&self, slot: Arc<Slot>) {
-        slot.record.leave();
+        slot.record.vacate();
         self.left().push(slot);
     }
 
@@ -127,20 +128,26 @@ impl Shared {
             log.free_detached(self.horizon.look(), pool, self.horizon.budget());
             return None;
         }
+        // The horizon that another thread has found may suffice. If another thread is looking for it now, its result may
+        // suffice the next time. If hundreds of writers did so at the same time, they would contend for each record.
+        // SAFETY: the caller's promise.
+        unsafe { self.collect_to_known(&mut log, pool) };
+        if log.wants_glance()
+            && let Some(_alone) = try_hold(&self.scanning)
+        {
+            self.horizon.glance();
+            // SAFETY: as above.
+            unsafe { self.collect_to_known(&mut log, pool) };
+            log.glanced(self.horizon.glance_step());
+        }
         let is_due = log.wants_scan(low);
         if is_due && let Some(background) = &self.background {
             background.wake();
         }
         // A background thread may be late, so a writer waits for a longer log before it scans itself.
         if !is_due || self.background.is_some() && log.bytes() < 2 * low && !log.is_wanted() {
-            // SAFETY: the caller's promise.
-            unsafe { self.collect_to_known(&mut log, pool) };
             return None;
         }
-        // The horizon that another thread has found may suffice. If another thread is scanning now, its result may
-        // suffice the next time. If hundreds of writers scanned at the same time, they would contend for each record.
-        // SAFETY: the caller's promise.
-        unsafe { self.collect_to_known(&mut log, pool) };
         let alone = try_hold(&self.scanning);
         if !log.wants_scan(low) || alone.is_none() && !log.must_scan(low) {
             return None;
@@ -335,7 +342,7 @@ impl Drop for Shared {
 
 #[cfg(all(test, not(any(loom, archipelago_sim))))]
 mod tests {
-    use super::super::{Domain, Handle};
+    use super::super::{Domain, Handle, Tuning};
 
     /// A thread has scanned, and then another thread prunes a log beside a walk that began after the scan. When the
     /// first thread gets the log, its scan does not tell which walks may access the pruned versions.
@@ -370,5 +377,29 @@ mod tests {
         reader.record.leave();
         // SAFETY: not used any more.
         writer.update(|tx| unsafe { tx.retire(link) }).unwrap();
+    }
+
+    /// While all handles are in use, logs are collected without scans, which interrupt the other threads. An idle handle
+    /// makes scans necessary.
+    #[test]
+    fn scans_are_for_handles_that_rest() {
+        for rests in [false, true] {
+            let tuning = Tuning { dereference_watermark: u32::MAX, ..Tuning::default() };
+            let domain = Domain::builder().tuning(tuning).build();
+            let link = domain.alloc(0_u64);
+            let [mut writer, mut other] = [(); 2].map(|()| domain.register());
+            let scans = writer.shared.horizon().scans();
+            for _ in 0..5_000 {
+                writer.update(|tx| tx.lock(link).map(|object| *object += 1)).expect("there is no cap");
+                if !rests {
+                    assert!(*other.read().get(link) > 0);
+                }
+            }
+            let scans = writer.shared.horizon().scans() - scans;
+            assert_eq!(scans > 0, rests, "{scans} scans");
+            assert!(domain.stats().versions < 1_000, "{}", domain.stats().versions);
+            // SAFETY: not used any more.
+            writer.update(|tx| unsafe { tx.retire(link) }).expect("there is no cap");
+        }
     }
 }

@@ -78,6 +78,17 @@ impl Snapshot<'_> {
         unsafe { self.handle.see(object, self.local) }
     }
 
+    /// Returns what `read` returns for the object as [`get_raw`](Self::get_raw) would return it. A search that follows
+    /// many links is faster this way.
+    ///
+    /// # Safety
+    /// As for [`get_raw`](Self::get_raw).
+    #[inline]
+    pub unsafe fn read_raw<T: Versioned, R>(&self, object: Raw<T>, read: impl Fn(&T) -> R) -> R {
+        // SAFETY: as in `get_raw`.
+        unsafe { self.handle.see_with(object, self.local, read) }
+    }
+
     /// Returns the snapshot's time by the domain's clock: the snapshot sees commits that are stamped at or before it.
     /// For tests and logs.
     ///

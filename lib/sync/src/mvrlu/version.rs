@@ -225,11 +225,27 @@ pub(super) struct Shape {
     pub(super) copy: Layout,
 }
 
-/// Frees an object. Returns its bytes.
+/// The memory of an object, from the global allocator.
+pub(super) struct Memory {
+    pub(super) at: NonNull<u8>,
+    pub(super) layout: Layout,
+}
+
+/// Drops an object. Returns its memory.
 ///
 /// # Safety
 /// The argument is an object of the type for which the function was made, and no thread uses the object any more.
-pub(super) type Free = unsafe fn(NonNull<Head>) -> usize;
+pub(super) type Free = unsafe fn(NonNull<Head>) -> Memory;
+
+/// Ends a value that was made in memory of its own.
+///
+/// # Safety
+/// The value is in memory of its layout, and no thread uses it any more.
+unsafe fn take_apart<T>(value: NonNull<T>) -> Memory {
+    // SAFETY: the caller's promise.
+    unsafe { value.drop_in_place() };
+    Memory { at: value.cast(), layout: Layout::new::<T>() }
+}
 
 /// Copies are aligned to cache lines.
 const LINE: usize = 64;
@@ -294,23 +310,28 @@ unsafe impl<T: Send + Sync> Send for Raw<T> {}
 unsafe impl<T: Send + Sync> Sync for Raw<T> {}
 
 impl<T: Versioned> Raw<T> {
-    /// Bytes of an object.
-    pub(super) const BYTES: usize = size_of::<Master<T>>();
+    /// The memory of an object.
+    pub(super) const LAYOUT: Layout = Layout::new::<Master<T>>();
 
     /// Makes an object that no other thread can access, and that no section below `birth` will see.
-    pub(super) fn new(value: T, birth: u64) -> Self {
-        let master = Box::new(Master::new(value, birth));
-        Self(NonNull::from(Box::leak(master)))
+    ///
+    /// # Safety
+    /// The memory has [`LAYOUT`](Self::LAYOUT), and belongs to the caller.
+    #[inline]
+    pub(super) unsafe fn new_in(memory: NonNull<u8>, value: T, birth: u64) -> Self {
+        let master = memory.cast();
+        // SAFETY: the caller's promise.
+        unsafe { master.write(Master::new(value, birth)) };
+        Self(master)
     }
 
-    /// Frees objects from [`new`](Self::new).
+    /// Frees objects from [`new_in`](Self::new_in).
     pub(super) const FREE: Free = {
         /// # Safety
         /// As [`Free`].
-        unsafe fn free<T>(head: NonNull<Head>) -> usize {
-            // SAFETY: from `Raw::new`; the caller's promise.
-            drop(unsafe { Box::from_raw(head.cast::<Master<T>>().as_ptr()) });
-            size_of::<Master<T>>()
+        unsafe fn free<T>(head: NonNull<Head>) -> Memory {
+            // SAFETY: from `Raw::new_in`; the caller's promise.
+            unsafe { take_apart(head.cast::<Master<T>>()) }
         }
         free::<T>
     };
@@ -380,26 +401,29 @@ impl<T> core::fmt::Debug for Link<T> {
 }
 
 impl<T: Versioned> Link<T> {
-    /// Bytes of an object.
-    pub(super) const BYTES: usize = size_of::<Object<T>>();
+    /// The memory of an object.
+    pub(super) const LAYOUT: Layout = Layout::new::<Object<T>>();
 
     /// Makes an object that no other thread can access, and that no section below `birth` will see.
-    pub(super) fn new(value: T, birth: u64, domain: u64) -> Self {
-        let object = Box::new(Object { domain, master: Master::new(value, birth) });
-        Self { object: NonNull::from(Box::leak(object)), owns: PhantomData }
+    ///
+    /// # Safety
+    /// The memory has [`LAYOUT`](Self::LAYOUT), and belongs to the caller.
+    #[inline]
+    pub(super) unsafe fn new_in(memory: NonNull<u8>, value: T, birth: u64, domain: u64) -> Self {
+        let object = memory.cast();
+        // SAFETY: the caller's promise.
+        unsafe { object.write(Object { domain, master: Master::new(value, birth) }) };
+        Self { object, owns: PhantomData }
     }
 
-    /// Frees objects from [`new`](Self::new).
+    /// Frees objects from [`new_in`](Self::new_in).
     pub(super) const FREE: Free = {
         /// # Safety
         /// As [`Free`].
-        unsafe fn free<T>(head: NonNull<Head>) -> usize {
-            // SAFETY: the head of a master in an object from `Link::new`, whose pointer was to the whole; the caller's
+        unsafe fn free<T>(head: NonNull<Head>) -> Memory {
+            // SAFETY: the head of a master in an object from `Link::new_in`, whose pointer was to the whole; the caller's
             // promise.
-            drop(unsafe {
-                Box::from_raw(head.byte_sub(core::mem::offset_of!(Object<T>, master)).cast::<Object<T>>().as_ptr())
-            });
-            size_of::<Object<T>>()
+            unsafe { take_apart(head.byte_sub(core::mem::offset_of!(Object<T>, master)).cast::<Object<T>>()) }
         }
         free::<T>
     };

@@ -5,6 +5,7 @@ use core::ptr::NonNull;
 use super::version::{Copied, Free, Head, Shape};
 
 /// An object in a write set.
+#[derive(Clone, Copy)]
 pub(super) struct Pending {
     pub(super) master: NonNull<Head>,
     pub(super) copy: NonNull<Copied>,
