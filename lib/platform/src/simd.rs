@@ -25,7 +25,7 @@
 //! | 48 bytes | 6.6 | 6.6 | 21.0 |
 //! | 64 bytes | 6.7 | 6.5 | 33.9 |
 
-use crate::atomic::AtomicU8;
+use crate::atomic::{AtomicU8, AtomicU64};
 
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
 mod avx2;
@@ -116,6 +116,34 @@ pub fn match_words(words: [u64; 8], byte: u8) -> u64 {
     return scalar::match_words(words, byte);
 }
 
+/// Returns the mask that [`match_words`] returns, for a row of up to sixteen words in memory. On x86-64 the row is
+/// loaded sixteen bytes at a time, which takes fewer instructions than loads of the words.
+///
+/// A vector load does what eight relaxed loads of each word would do, if each contributed one byte. The simulator
+/// (whose model counts accesses) and the other targets load each word once, relaxed.
+///
+/// ```
+/// use archipelago::platform::{atomic::AtomicU64, simd::match_row};
+/// let row = [0x0007_0000_0000_0700, !0, 7].map(AtomicU64::new);
+/// assert_eq!(match_row(&row, 7), 1 << 16 | 0b0100_0010);
+/// ```
+#[inline(always)]
+pub fn match_row(words: &[AtomicU64], byte: u8) -> u128 {
+    debug_assert!(words.len() <= 16, "a row has at most 128 bytes");
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, archipelago_sim))))]
+    return sse2::match_row(words, byte);
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, loom, archipelago_sim)))))]
+    {
+        let half = |from: usize| {
+            let word =
+                |at| words.get(from + at).map_or(0, |word: &AtomicU64| word.load(crate::atomic::Ordering::Relaxed));
+            u128::from(match_words(core::array::from_fn(word), byte))
+        };
+        let beyond = if words.len() == 16 { 0 } else { u128::MAX << (8 * words.len()) };
+        (half(0) | half(8) << 64) & !beyond
+    }
+}
+
 /// Works as [`match_bytes`] does, at the level that the caller chooses.
 ///
 /// # Panics
@@ -185,6 +213,25 @@ mod tests {
                 let expected = (0..64).filter(|&at| plain[at] == byte).fold(0, |mask, at| mask | 1 << at);
                 let words: [u64; 8] = core::array::from_fn(|at| u64::from_le_bytes(*plain[8 * at..].first_chunk().unwrap()));
                 assert_eq!((match_words(words, byte), scalar::match_words(words, byte)), (expected, expected));
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, cases: if cfg!(miri) { 4 } else { 500 },
+            ..ProptestConfig::default() })]
+
+        #[test]
+        fn rows_agree_with_bytes(few in prop::collection::vec(0u8..3, 128),
+            any in prop::collection::vec(any::<u8>(), 128)) {
+            for (plain, byte) in [(&few, 1), (&few, 0), (&any, any[7]), (&any, 0x80)] {
+                let word = |at: usize| AtomicU64::new(u64::from_le_bytes(*plain[8 * at..].first_chunk().unwrap()));
+                let words: [AtomicU64; 16] = core::array::from_fn(word);
+                for len in 1..=16 {
+                    let same = |at: &usize| plain[*at] == byte;
+                    let expected = (0..8 * len).filter(same).fold(0, |mask, at| mask | 1u128 << at);
+                    assert_eq!(match_row(&words[..len], byte), expected, "{len} words");
+                }
             }
         }
     }

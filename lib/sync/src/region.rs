@@ -133,6 +133,7 @@ mod versions;
 
 use archipelago_platform::atomic::{AtomicPtr, AtomicU64, Ordering};
 use archipelago_platform::htm::Htm;
+use archipelago_platform::simd::match_row;
 
 use crate::rcu::Guard;
 use crate::version_lock::{Version, VersionLock};
@@ -196,6 +197,15 @@ impl Var {
     /// Returns the value of the word, in a page that no thread changes. (During changes: a value that the word had.)
     pub fn load(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+
+    /// Returns which bytes of up to sixteen words of a page equal `byte`, as a bit mask, with the lowest byte of the
+    /// first word first. The bytes of a word may be from different moments: a walk must tolerate them, as it tolerates
+    /// all unproven values.
+    #[inline(always)]
+    pub fn matches(words: &[Self], byte: u8) -> u128 {
+        // SAFETY: a `Var` is an atomic word (`repr(transparent)`).
+        match_row(unsafe { &*(core::ptr::from_ref(words) as *const [AtomicU64]) }, byte)
     }
 
     /// Replaces the word while the page's lock is shared. The page's version proves that everything except such words

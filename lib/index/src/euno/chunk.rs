@@ -41,7 +41,7 @@ use super::memory::Memory;
 use super::size::{Array, Entry, MOST_TAGS, PARTS, Size, Wide};
 use crate::structure::End;
 use archipelago_platform::memory::{BlockArena, taken_by};
-use archipelago_platform::{hint, simd, touch_mut};
+use archipelago_platform::{hint, touch_mut};
 use archipelago_sync::region::{Again, Link, Var, Versioned};
 use archipelago_sync::version_lock::VersionLock;
 use core::alloc::Layout;
@@ -267,11 +267,7 @@ impl<S: Size> Slots for Chunk<S> {
 
     #[inline(always)]
     fn candidates(&self, look: &impl Look, tag: u8) -> u128 {
-        let row = |from: usize| {
-            let words = core::array::from_fn(|at| self.tags().get(from + at).map_or(0, |word| look.get(word)));
-            u128::from(simd::match_words(words, tag))
-        };
-        (row(0) | row(8) << 64) & (u128::MAX >> (128 - S::SLOTS))
+        look.matches(self.tags(), tag) & (u128::MAX >> (128 - S::SLOTS))
     }
 
     #[inline(always)]
@@ -288,8 +284,7 @@ impl<S: Size> Slots for Part<S> {
 
     #[inline(always)]
     fn candidates(&self, look: &impl Look, tag: u8) -> u128 {
-        let words = [look.get(&self.tags[0]), 0, 0, 0, 0, 0, 0, 0];
-        u128::from(simd::match_words(words, tag)) & (u128::MAX >> (128 - S::PART_SLOTS))
+        look.matches(&self.tags, tag) & (u128::MAX >> (128 - S::PART_SLOTS))
     }
 
     #[inline(always)]

@@ -2,7 +2,7 @@
 
 use super::change::{Insert, InsertPart, Mark, New, Remove, Removed, Replace};
 use super::chunk::{Chunk, Scatter, Slots};
-use super::find::{Find, Found, Locate, Spot};
+use super::find::{Find, Found, Get, Locate, Spot};
 use super::form::ChunkForm;
 use super::held::Held;
 use super::index::{Aim, Index};
@@ -104,7 +104,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     /// Returns the value word of `key`.
     #[inline(always)]
     pub(super) fn look_up(&self, guard: &Guard<'_>, key: F::Probe<'_>) -> Option<u64> {
-        self.find(guard, key, F::slot_tag(key)).spot.map(|spot| spot.value)
+        let find = Find::<F, I> { index: &self.index, key, tag: F::slot_tag(key) };
+        self.region.traverse(guard, Get(find))
     }
 
     /// Returns whether `key` is present, or its chunk (if scattered, the key's part) has a free slot.

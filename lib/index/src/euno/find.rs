@@ -57,6 +57,27 @@ impl<'g, F: ChunkForm, I: Index<F>> Traverse<'g> for Find<'g, '_, F, I> {
     }
 }
 
+/// A walk that reads the value word of a key.
+pub(super) struct Get<'g, 'k, F: ChunkForm, I>(pub(super) Find<'g, 'k, F, I>);
+
+impl<F: ChunkForm, I> Clone for Get<'_, '_, F, I> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F: ChunkForm, I> Copy for Get<'_, '_, F, I> {}
+
+impl<'g, F: ChunkForm, I: Index<F>> Traverse<'g> for Get<'g, '_, F, I> {
+    /// Two words, which a function returns in registers.
+    type Out = Option<u64>;
+
+    #[inline(always)]
+    fn run(self, walk: &mut impl Walk<'g>) -> Result<Self::Out, Again> {
+        Ok(self.0.run(walk)?.spot.map(|spot| spot.value))
+    }
+}
+
 /// Finds the key's position in the page that the walk has entered.
 #[inline(always)]
 fn spot<'g, F: ChunkForm, P: Slots>(

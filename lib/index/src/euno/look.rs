@@ -11,6 +11,12 @@ pub(super) trait Look {
     /// Reads a word. The value is not proven (validated).
     fn get(&self, word: &Var) -> u64;
 
+    /// Returns which bytes of up to sixteen words equal `byte`, see [`Var::matches`]. The result is not proven.
+    #[inline(always)]
+    fn matches(&self, words: &[Var], byte: u8) -> u128 {
+        Var::matches(words, byte)
+    }
+
     /// Proves the values that were read, see [`Walk::prove`].
     fn prove(&self) -> Result<(), Again>;
 }
