@@ -28,6 +28,24 @@ pub(crate) enum Layer<F: HydraForm> {
     Art(ArtLayer<F>),
 }
 
+/// The pages behind a jump node, see [`Layer::jump_ahead`]. It is used under the guard under which it was made.
+pub(super) struct Followers<'a, F: HydraForm>(Option<snapshot::Followers<'a, F, PagePtr<F>>>);
+
+impl<F: HydraForm> Followers<'_, F> {
+    /// Prefetches the next page. Returns whether there is one.
+    #[inline]
+    pub(super) fn prefetch(&mut self) -> bool {
+        let page = self.pass();
+        page.inspect(|page| F::Page::prefetch_all(page.0.as_ptr())).is_some()
+    }
+
+    /// Returns the next page.
+    #[inline]
+    pub(super) fn pass(&mut self) -> Option<PagePtr<F>> {
+        self.0.as_mut().and_then(Iterator::next)
+    }
+}
+
 impl<F: HydraForm> Layer<F> {
     /// Makes a replica whose memory prefers `node`, whichever thread updates it.
     pub(super) fn new(kind: SearchLayerKind, head: PagePtr<F>, node: Option<NodeId>) -> Self {
@@ -65,12 +83,17 @@ impl<F: HydraForm> Layer<F> {
         }
     }
 
-    /// Prefetches up to `count` pages behind the page to which [`Self::jump`] leads, if their addresses are cheap to
-    /// find.
+    /// Returns the page to which [`Self::jump`] leads, and pages behind it, if they are cheap to find. The pages may be
+    /// retired, except the first one: they are for prefetching only.
     #[inline]
-    pub(super) fn prefetch_followers(&self, key: F::Probe<'_>, count: usize) {
-        if let (Self::Snapshot(layer), 1..) = (self, count) {
-            layer.current().followers(key, count, |page| F::Page::prefetch_all(page.0.as_ptr()));
+    pub(super) fn jump_ahead(&self, guard: &Guard<'_>, key: F::Probe<'_>) -> (PagePtr<F>, Followers<'_, F>) {
+        let _part = hint::part("search layer");
+        match self {
+            Self::Snapshot(layer) => {
+                let (page, behind) = layer.current().jump_ahead(key);
+                (page, Followers(Some(behind)))
+            }
+            Self::Art(layer) => (layer.nearest(guard, Bound::Included(key)), Followers(None)),
         }
     }
 

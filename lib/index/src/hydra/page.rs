@@ -45,6 +45,9 @@ pub enum Seen {
     Held,
 }
 
+/// The approximate number of entries of a page, if nothing else is known.
+pub(super) const FILL: usize = 32;
+
 /// The reason that reads of a page cannot fail while the caller holds its lock.
 pub(super) const LOCKED: &str = "a locked page does not change";
 
@@ -286,6 +289,11 @@ pub trait PageCopy<F: PageForm>: Sized {
 
     /// Returns the first position, in sorted order, whose key is `>= key`.
     fn lower_bound(&self, key: F::Probe<'_>) -> usize;
+
+    /// Returns about how many entries the pages around the copied one have, at least one.
+    fn fill(&self) -> usize {
+        FILL
+    }
 
     /// Prepares `scratch` for this copy's entries.
     fn prepare(&self, scratch: &mut Self::Scratch) {

@@ -10,21 +10,24 @@
 //! a page unsorted sorts its copy and, if the page has not changed meanwhile, writes the entries back in order. This
 //! saves one line per page, and the next scan copies a contiguous run.
 
-use super::page::{LOCKED, Page, PageCopy, Seen};
+use super::layer::Followers;
+use super::list::Found;
+use super::page::{FILL, LOCKED, Page, PageCopy, Seen};
 use super::shared::{Core, Local};
 use crate::hydra::HydraForm;
 use crate::structure::Words;
-use archipelago_platform::hint;
-use archipelago_sync::version_lock::Version;
+use archipelago_sync::rcu::Guard;
+use archipelago_sync::version_lock::{Look, Version};
 use core::ops::Range;
-
-/// The approximate number of entries of a page, from which a scan estimates the number of pages that it will visit.
-const FILL: usize = 32;
 
 /// The greatest number of pages that a scan prefetches at a time. In a walk along links, the address of a page is known
 /// only when the previous page has been loaded. The search layer has the addresses of successive pages next to each
 /// other.
 const AHEAD: usize = 8;
+
+/// The number of pages after which a scan asks the search layer again for the pages ahead. The layer may lack some of
+/// the pages that the scan passes, so that the scan falls back behind those that it prefetches.
+const ASK: usize = 32;
 
 /// Sorts the page if it still has this version. Values may have changed since the page was copied, so it is copied
 /// again.
@@ -38,12 +41,27 @@ fn tidy<F: HydraForm>(page: &F::Page, version: Version, copy: &mut <F::Page as P
     }
 }
 
+/// Returns how many pages to prefetch at most, when a scan has passed `passed` pages. Without a limit the caller may end
+/// the scan soon, so only little is prefetched at first.
+#[inline]
+fn most_ahead(limit: usize, passed: usize) -> usize {
+    if limit == usize::MAX { AHEAD.min(1 << passed.min(usize::BITS as usize / 2)) } else { AHEAD }
+}
+
+/// Prefetches followers until `pages` are prefetched, of which there are `fetched` already.
+#[inline]
+fn prefetch<F: HydraForm>(followers: &mut Followers<'_, F>, fetched: &mut usize, pages: usize) {
+    while *fetched < pages && followers.prefetch() {
+        *fetched += 1;
+    }
+}
+
 /// Prefetches what the caller will read of some entries.
 ///
 /// # Safety
 /// The copy was validated, under a guard that still lasts.
 #[inline]
-unsafe fn fetch<F: HydraForm>(copy: &<F::Page as Page<F>>::Copy, entries: Range<usize>, words: Words<'_>) {
+unsafe fn fetch_values<F: HydraForm>(copy: &<F::Page as Page<F>>::Copy, entries: Range<usize>, words: Words<'_>) {
     // SAFETY: a validated copy has words that were in the page together, under the guard.
     unsafe { words.fetch(entries.map(|at| copy.value(at))) }
 }
@@ -62,31 +80,32 @@ impl<F: HydraForm> Core<F> {
         let mut copy = <F::Page as Page<F>>::Copy::new();
         let mut scratch = Default::default();
         let mut seen = 0;
-        let mut page = local.jump(from);
+        let (mut page, mut followers) = local.jump_ahead(from);
         F::Page::prefetch_all(page);
-        // Without a limit the caller may end the scan soon, so only little is prefetched at first.
-        let (mut fetched, mut ahead) = (0, if limit == usize::MAX { 1 } else { AHEAD });
-        // The bound of the first page is the caller's key; of later ones, the low key of the page itself.
-        let mut next_low: Option<&F::Page> = None;
+        // The number of pages behind the present one that are prefetched, and how many entries a page has.
+        let (mut fetched, mut fill) = (0, FILL);
+        // The page to which the last page's link has led, and how many there were.
+        let (mut arrived, mut passed): (Option<&F::Page>, usize) = (None, 0);
         while seen < limit {
-            let bound = next_low.map_or(from, |page| page.low());
-            if fetched == 0 {
-                fetched = ahead.min((limit - seen) / FILL);
-                local.layer.prefetch_followers(bound, fetched);
-                ahead = AHEAD.min(2 * ahead);
-            }
-            let (target, version, _) = self.target(local.guard, page, bound);
+            prefetch::<F>(&mut followers, &mut fetched, ((limit - seen) / fill).min(most_ahead(limit, passed)));
+            let (target, version, _) = match arrived {
+                Some(page) => self.own(local.guard, page),
+                None => self.target(local.guard, page, from),
+            };
             let next = target.next();
-            if limit - seen > FILL / 2 {
+            if fetched == 0 && limit - seen > fill / 2 {
                 // The address is not validated yet, but a prefetch of any address is harmless.
                 F::Page::prefetch_all(next);
+                followers.pass();
+                fetched = 1;
             }
             // The page nearly always begins where the last page ended. Then no search for the start is needed.
-            let begins_there = next_low.is_some_and(|page| core::ptr::eq(page, target));
+            let begins_there = arrived.is_some_and(|page| core::ptr::eq(page, target));
+            let bound = || arrived.map_or(from, |page| page.low());
             let copied = if begins_there {
                 target.copy_first(limit - seen, Seen::At(version), &mut copy)
             } else {
-                target.copy_from(bound, limit - seen, Seen::At(version), &mut copy)
+                target.copy_from(bound(), limit - seen, Seen::At(version), &mut copy)
             };
             if copied.is_err() {
                 page = target;
@@ -96,10 +115,11 @@ impl<F: HydraForm> Core<F> {
                 tidy::<F>(target, version, &mut copy);
             }
             copy.prepare(&mut scratch);
-            let first = if begins_there { 0 } else { copy.lower_bound(bound) };
+            let first = if begins_there { 0 } else { copy.lower_bound(bound()) };
+            fill = copy.fill();
             let shown = first..copy.len().min(first.saturating_add(limit - seen));
             // SAFETY: the copy is valid, and the caller's guard lasts.
-            unsafe { fetch::<F>(&copy, shown, words) };
+            unsafe { fetch_values::<F>(&copy, shown, words) };
             for at in first..copy.len() {
                 let (key, value) = copy.entry(at, &mut scratch);
                 seen += 1;
@@ -113,10 +133,23 @@ impl<F: HydraForm> Core<F> {
             // SAFETY: `next` was validated with the copy: it was a live page's neighbour, and the guard is older than
             // its retirement.
             let next = unsafe { &*next };
-            (page, next_low) = (next, Some(next));
+            (arrived, passed) = (Some(next), passed + 1);
             fetched = fetched.saturating_sub(1);
+            if passed.is_multiple_of(ASK) {
+                (followers, fetched) = (local.jump_ahead(next.low()).1, 0);
+            }
         }
         seen
+    }
+
+    /// Returns the page that has `page`'s lower bound in its range. Nearly always this is `page` itself: a live page's
+    /// range begins there, so the bounds need not be read.
+    #[inline]
+    fn own<'g>(&'g self, guard: &'g Guard<'_>, page: &'g F::Page) -> Found<'g, F> {
+        match page.lock().look() {
+            Look::Free(version) => (page, version, 0),
+            _ => self.target(guard, page, page.low()),
+        }
     }
 
     /// Visits up to `limit` entries below `bound` (`None`: all), descending, until `visit` returns false.
@@ -152,7 +185,7 @@ impl<F: HydraForm> Core<F> {
                 None => bound.map_or(copy.len(), |bound| copy.lower_bound(bound)),
             };
             // SAFETY: as in `scan_list`.
-            unsafe { fetch::<F>(&copy, end.saturating_sub(limit - seen)..end, words) };
+            unsafe { fetch_values::<F>(&copy, end.saturating_sub(limit - seen)..end, words) };
             for at in (0..end).rev() {
                 let (key, value) = copy.entry(at, &mut scratch);
                 seen += 1;

@@ -2,7 +2,7 @@
 //! configuration.
 
 use super::config::Config;
-use super::layer::Layer;
+use super::layer::{Followers, Layer};
 use super::oplog::{Op, OpKind, PagePtr, ThreadCell};
 use super::page::{Page, Seen};
 use super::shortcuts::Shortcuts;
@@ -65,6 +65,14 @@ impl<F: HydraForm> Local<'_, F> {
         // SAFETY: a page is retired only after no layer leads to it. A page to which a layer leads now is protected by
         // the guard, which was entered before.
         unsafe { self.layer.jump(self.guard, key).0.as_ref() }
+    }
+
+    /// Returns the jump node for `key`, and the pages behind it.
+    #[inline]
+    pub(super) fn jump_ahead(&self, key: F::Probe<'_>) -> (&F::Page, Followers<'_, F>) {
+        let (page, behind) = self.layer.jump_ahead(self.guard, key);
+        // SAFETY: as in `jump`.
+        (unsafe { page.0.as_ref() }, behind)
     }
 
     /// Returns a page whose `low` is below `bound`, or any page if there is no bound. `bound` must not be the least

@@ -64,6 +64,9 @@ impl SearchForm for Bytes {
 
 /// The interface of a layout. [`Snapshot`] documents the methods.
 pub trait AnchorIndex<F: SearchForm, P: Target> {
+    /// The places of the pages behind a page.
+    type Behind;
+
     /// The iterator of [`Snapshot::entries`].
     type Entries<'a>: Iterator<Item = P>
     where
@@ -91,14 +94,30 @@ pub trait AnchorIndex<F: SearchForm, P: Target> {
         let _ = probe;
     }
 
-    /// Implements [`Snapshot::followers`].
-    fn followers(&self, probe: F::Probe<'_>, count: usize, each: impl FnMut(P)) {
-        let _ = (probe, count, each);
-    }
+    /// Implements [`Snapshot::jump_ahead`].
+    fn jump_ahead(&self, probe: F::Probe<'_>) -> (P, Self::Behind);
+
+    /// Implements [`Followers`].
+    fn follower(&self, behind: &mut Self::Behind) -> Option<P>;
 
     fn len(&self) -> usize;
     fn bytes(&self) -> usize;
     fn entries(&self) -> Self::Entries<'_>;
+}
+
+/// Pages behind a page, in the order of their anchors. The iterator may end early, before the last page.
+pub struct Followers<'a, F: SearchForm, P: Target> {
+    index: &'a F::Index<P>,
+    behind: <F::Index<P> as AnchorIndex<F, P>>::Behind,
+}
+
+impl<F: SearchForm, P: Target> Iterator for Followers<'_, F, P> {
+    type Item = P;
+
+    #[inline]
+    fn next(&mut self) -> Option<P> {
+        self.index.follower(&mut self.behind)
+    }
 }
 
 /// An immutable map from anchors to pages, as the module's documentation describes it.
@@ -153,11 +172,12 @@ impl<F: SearchForm, P: Target> Snapshot<F, P> {
         self.index.prefetch(probe);
     }
 
-    /// Calls `each` with up to `count` pages that follow the page that [`Self::jump`] returns, if they are cheap to
-    /// find.
+    /// Returns the page that [`Self::jump`] returns, and the pages behind it. They are found one by one, as they are
+    /// asked for.
     #[inline]
-    pub fn followers(&self, probe: F::Probe<'_>, count: usize, each: impl FnMut(P)) {
-        self.index.followers(probe, count, each);
+    pub fn jump_ahead(&self, probe: F::Probe<'_>) -> (P, Followers<'_, F, P>) {
+        let (page, behind) = self.index.jump_ahead(probe);
+        (page, Followers { index: &self.index, behind })
     }
 
     /// Returns the pages in the order of their anchors, without the head page.

@@ -61,3 +61,34 @@ fn keys_that_differ_late_are_in_order() {
     assert!(shown == keys, "{} of {} keys", shown.len(), keys.len());
     map.check_invariants();
 }
+
+/// Scans show keys that are nearly as long as a page stores them, and share nearly all of their bytes. Keys that share
+/// even more bytes are longer than a page stores them.
+#[test]
+fn keys_that_share_nearly_all_bytes_are_shown() {
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    for (letter, shared) in (b'a'..).zip([60, 176, 180, 184, 187, 189, 190, 191, 195, 205, 210]) {
+        let head = vec![letter; shared];
+        for number in 0..300u16 {
+            keys.push([&head[..], &number.to_be_bytes()[..if shared == 191 { 1 } else { 2 }]].concat());
+            let filled = 192.max(shared + 2) - shared - 2;
+            keys.push([&head[..], &number.to_be_bytes(), &vec![b'z'; filled]].concat());
+        }
+    }
+    keys.sort_unstable();
+    keys.dedup();
+    let map = HydraList::new();
+    let session = map.pin();
+    // 1009 and the number of keys have no common divisor.
+    for at in 0..keys.len() {
+        session.insert(keys[at * 1_009 % keys.len()].clone(), at);
+    }
+    assert_eq!(map.len(), keys.len());
+    let (mut up, mut down): (Vec<Vec<u8>>, Vec<Vec<u8>>) = (Vec::new(), Vec::new());
+    session.scan(&Vec::new(), usize::MAX, |key, _| up.push(key.to_vec()));
+    session.scan_rev(&vec![b'z'], usize::MAX, |key, _| down.push(key.to_vec()));
+    down.reverse();
+    assert!(up == keys, "{} of {} keys", up.len(), keys.len());
+    assert!(down == keys, "{} of {} keys", down.len(), keys.len());
+    map.check_invariants();
+}

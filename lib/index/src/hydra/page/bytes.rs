@@ -149,6 +149,15 @@ impl Page<Bytes> for BytesPage {
         hint::prefetch_read(page.wrapping_byte_add(size_of::<Self>() - 64));
     }
 
+    /// The first and the last line are fetched first: a walk reads them before the others.
+    #[inline]
+    fn prefetch_all(page: *const Self) {
+        Self::prefetch(page);
+        for offset in (64..size_of::<Self>() - 64).step_by(64) {
+            hint::prefetch_read(page.wrapping_byte_add(offset));
+        }
+    }
+
     #[inline]
     fn is_beyond(&self, key: &[u8], seen: Seen) -> Result<bool, Changed> {
         Ok(self.compare_high(key, seen)?.is_ge() && !self.next().is_null())

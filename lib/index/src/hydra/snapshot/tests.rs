@@ -54,26 +54,38 @@ fn check_words(snapshot: &Snapshot<Word, u64>, model: &BTreeMap<u64, u64>, probe
         assert!(got == want || inexact, "{probe} leads to {got}, not {want}");
         if got == want && left != want {
             let behind = model.range((Bound::Excluded(probe), Bound::Unbounded)).take(5).map(|(_, &page)| page);
-            let mut followers = Vec::new();
-            snapshot.followers(probe, 5, |page| followers.push(page));
-            assert!(behind.eq(followers), "behind {probe}");
+            assert!(behind.eq(snapshot.jump_ahead(probe).1.take(5)), "behind {probe}");
         }
     }
     assert_eq!(snapshot.len(), model.len());
     assert!(snapshot.entries().eq(model.values().copied()));
 }
 
-/// If seven bytes distinguish the anchors, `followers` returns the following pages without a gap.
 #[test]
 fn followers_of_strings() {
     let model = number((0..500).map(|n| format!("path/{n:05}").into_bytes()));
-    let mut followers = Vec::new();
-    strings(&model).followers(b"path/00100+", 5, |page| followers.push(page));
-    assert_eq!(followers, [101, 102, 103, 104, 105]);
+    let snapshot = strings(&model);
+    let behind = |probe: &[u8]| snapshot.jump_ahead(probe).1.take(5).collect::<Vec<_>>();
+    assert_eq!(behind(b"path/00100+"), [101, 102, 103, 104, 105]);
+    assert_eq!(behind(b"path/00497"), [498, 499]);
+    assert_eq!(behind(b""), [0, 1, 2, 3, 4]);
+}
+
+/// On a path of more nodes than `Behind` has room for, the pages behind the innermost ones are found.
+#[test]
+fn followers_on_a_deep_path() {
+    // Each string begins with the one before, so the nodes are nested; `b` is behind all of them.
+    let model = number((1..200).map(|len| vec![b'a'; len]).chain([b"b".to_vec()]));
+    let snapshot = strings(&model);
+    let behind = |len| snapshot.jump_ahead(&vec![b'a'; len]).1.collect::<Vec<_>>();
+    assert_eq!(behind(10).len(), behind(9).len() - 1);
+    assert_eq!(behind(1)[..5], [1, 2, 3, 4, 5]);
+    assert!(behind(199).is_empty());
 }
 
 fn check_strings(snapshot: &Snapshot<Bytes, u64>, model: &BTreeMap<Vec<u8>, u64>, probes: &[Vec<u8>]) {
     let probes: Vec<&[u8]> = probes.iter().map(|probe| &probe[..]).collect();
+    let longest = model.keys().map(Vec::len).max().unwrap_or(0);
     for probe in probes {
         let want = model.range::<[u8], _>((Bound::Unbounded, Bound::Included(probe)));
         let want = want.last().map_or(HEAD, |(_, &page)| page);
@@ -81,8 +93,15 @@ fn check_strings(snapshot: &Snapshot<Bytes, u64>, model: &BTreeMap<Vec<u8>, u64>
         let below = model.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(probe)));
         let below = below.last().map_or(HEAD, |(_, &page)| page);
         assert_eq!(snapshot.jump_below(Some(probe)), below, "below {probe:?}");
-        let mut behind = model.range::<[u8], _>((Bound::Excluded(probe), Bound::Unbounded)).map(|(_, &page)| page);
-        snapshot.followers(probe, 5, |page| assert!(behind.any(|other| other == page), "behind {probe:?}"));
+        let behind = model.range::<[u8], _>((Bound::Excluded(probe), Bound::Unbounded)).take(5);
+        let behind: Vec<u64> = behind.map(|(_, &page)| page).collect();
+        let followers: Vec<u64> = snapshot.jump_ahead(probe).1.take(5).collect();
+        assert!(behind.starts_with(&followers), "behind {probe:?}: {followers:?}, not {behind:?}");
+        // Only on paths of many nodes the outermost ones may be forgotten.
+        assert!(
+            behind.len() == followers.len() || longest > super::trie::DEPTH * super::trie::SLICE,
+            "all behind {probe:?}"
+        );
     }
     assert_eq!(snapshot.len(), model.len());
     assert!(snapshot.entries().eq(model.values().copied()));

@@ -192,17 +192,28 @@ impl<P: Target> Trie<P> {
     /// # Safety
     /// The processor must have the features that `C` needs.
     #[inline(always)]
-    unsafe fn approach<'a, C: Count, const BELOW: bool>(&'a self, descent: &mut Descent<'a, P>) {
+    unsafe fn approach<'a, C: Count, const BELOW: bool, const AHEAD: bool>(&'a self, descent: &mut Descent<'a, P>) {
         let node = match descent.at {
             At::Node(node) => node,
             At::Tail(tail) if pack(descent.rest) >= tail.rest + u64::from(BELOW) => {
                 return descent.at = At::Found(tail.page);
             }
-            At::Tail(_) => return descent.at = At::Found(self.floor(descent)),
+            At::Tail(_) => {
+                if AHEAD {
+                    // The tail's own slot is the first one behind the probe.
+                    descent.behind.last().0 -= 1;
+                }
+                return descent.at = At::Found(self.floor(descent));
+            }
             At::Found(_) => return,
         };
         match self.side(descent.rest, node.prefix) {
-            Ordering::Less => return descent.at = At::Found(self.floor(descent)),
+            Ordering::Less => {
+                if AHEAD {
+                    descent.behind.push(node.run.range());
+                }
+                return descent.at = At::Found(self.floor(descent));
+            }
             Ordering::Equal => descent.rest = &descent.rest[node.prefix.len as usize..],
             Ordering::Greater => return descent.at = At::Found(self.last_of(node.run.range().end - 1)),
         }
@@ -219,16 +230,18 @@ impl<P: Target> Trie<P> {
     /// # Safety
     /// The processor must have the features that `C` needs.
     #[inline(always)]
-    unsafe fn land<'a, C: Count, const BELOW: bool>(&'a self, descent: &mut Descent<'a, P>) {
+    unsafe fn land<'a, C: Count, const BELOW: bool, const AHEAD: bool>(&'a self, descent: &mut Descent<'a, P>) {
         let At::Node(node) = descent.at else { return };
         // SAFETY: the run is this trie's own, and the build has sealed the runs; the caller guarantees the features for
         // `C`.
         let count = unsafe { self.runs.land::<C>(&node.run, descent.near, flip(descent.slice)) };
+        if AHEAD {
+            descent.behind.push(node.run.range().start + count..node.run.range().end);
+        }
         if count == 0 {
             return descent.at = At::Found(self.floor(descent));
         }
         let position = node.run.range().start + count - 1;
-        descent.behind = position + 1..node.run.range().end;
         let (found, entry) = self.entry(position);
         descent.at = match entry {
             Entry::Page(_) if BELOW && found == descent.slice => {
@@ -256,15 +269,18 @@ impl<P: Target> Trie<P> {
     /// # Safety
     /// The processor must have the features that `C` needs.
     #[inline(always)]
-    unsafe fn jump_with<'a, C: Count, const BELOW: bool>(&'a self, descent: &mut Descent<'a, P>) -> P {
+    unsafe fn jump_with<'a, C: Count, const BELOW: bool, const AHEAD: bool>(
+        &'a self,
+        descent: &mut Descent<'a, P>,
+    ) -> P {
         loop {
             // SAFETY: the caller guarantees the same contract.
-            unsafe { self.approach::<C, BELOW>(descent) };
+            unsafe { self.approach::<C, BELOW, AHEAD>(descent) };
             if let At::Found(page) = descent.at {
                 return page;
             }
             // SAFETY: the caller guarantees the same contract.
-            unsafe { self.land::<C, BELOW>(descent) };
+            unsafe { self.land::<C, BELOW, AHEAD>(descent) };
             if let At::Found(page) = descent.at {
                 return page;
             }
@@ -277,7 +293,17 @@ impl<P: Target> Trie<P> {
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
     unsafe fn jump_avx2(&self, probe: &[u8]) -> P {
         // SAFETY: the caller guarantees the same contract.
-        unsafe { self.jump_with::<super::words::Avx2, false>(&mut self.descent(probe)) }
+        unsafe { self.jump_with::<super::words::Avx2, false, false>(&mut self.descent(probe)) }
+    }
+
+    /// # Safety
+    /// The contract of [`Self::jump_avx2`] must hold.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+    unsafe fn jump_ahead_avx2(&self, probe: &[u8]) -> (P, Behind) {
+        let mut descent = self.descent(probe);
+        // SAFETY: the caller guarantees the same contract.
+        (unsafe { self.jump_with::<super::words::Avx2, false, true>(&mut descent) }, descent.behind)
     }
 
     /// Returns a cursor before the first anchor.
@@ -298,6 +324,48 @@ enum At<'a, P> {
     Found(P),
 }
 
+/// The slots behind a path, in the order of their anchors: for each node on the path, those that follow the path's
+/// slot. If the path is deeper than [`DEPTH`], the slots of the outermost nodes are missing.
+#[derive(Clone, Copy, Default)]
+pub struct Behind {
+    /// A ring, of which the entries before `top` are used: the positions of each node's slots.
+    runs: [(u32, u32); DEPTH],
+    top: usize,
+    len: usize,
+}
+
+/// The number of nodes from which [`Behind`] has slots.
+pub const DEPTH: usize = 8;
+
+impl Behind {
+    #[inline(always)]
+    fn push(&mut self, run: Range<usize>) {
+        self.runs[self.top % DEPTH] = (run.start as u32, run.end as u32);
+        self.top += 1;
+        self.len = DEPTH.min(self.len + 1);
+    }
+
+    #[inline(always)]
+    fn last(&mut self) -> &mut (u32, u32) {
+        &mut self.runs[self.top.wrapping_sub(1) % DEPTH]
+    }
+
+    /// Removes the first slot.
+    #[inline(always)]
+    fn pop(&mut self) -> Option<usize> {
+        while self.len > 0 {
+            let (start, end) = self.last();
+            if start < end {
+                *start += 1;
+                return Some(*start as usize - 1);
+            }
+            self.top -= 1;
+            self.len -= 1;
+        }
+        None
+    }
+}
+
 /// A look-up in progress.
 struct Descent<'a, P> {
     at: At<'a, P>,
@@ -309,17 +377,19 @@ struct Descent<'a, P> {
     near: Near,
     /// The slot just before the path, if there is one.
     floor: Option<usize>,
-    /// The slots behind the path in the last node in which the path led to a slot.
-    behind: Range<usize>,
+    /// The slots behind the path. They are found only if the descent is `AHEAD`.
+    behind: Behind,
 }
 
 impl<'a, P> Descent<'a, P> {
     fn from(probe: &'a [u8], at: At<'a, P>) -> Self {
-        Self { at, rest: probe, slice: 0, near: Near::default(), floor: None, behind: 0..0 }
+        Self { at, rest: probe, slice: 0, near: Near::default(), floor: None, behind: Behind::default() }
     }
 }
 
 impl<P: Target> AnchorIndex<Bytes, P> for Trie<P> {
+    type Behind = Behind;
+
     type Entries<'a>
         = Cursor<'a, P>
     where
@@ -354,7 +424,7 @@ impl<P: Target> AnchorIndex<Bytes, P> for Trie<P> {
     fn jump(&self, probe: &[u8]) -> P {
         match self.counter {
             // SAFETY: the scalar counter needs no processor feature.
-            Counter::Scalar => unsafe { self.jump_with::<Scalar, false>(&mut self.descent(probe)) },
+            Counter::Scalar => unsafe { self.jump_with::<Scalar, false, false>(&mut self.descent(probe)) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: AVX2 was detected.
             Counter::Avx2 => unsafe { self.jump_avx2(probe) },
@@ -364,26 +434,35 @@ impl<P: Target> AnchorIndex<Bytes, P> for Trie<P> {
     fn jump_below(&self, bound: Option<&[u8]>) -> P {
         match (bound, self.nodes.first()) {
             // SAFETY: the scalar counter needs no processor feature.
-            (Some(bound), _) => unsafe { self.jump_with::<Scalar, true>(&mut self.descent(bound)) },
+            (Some(bound), _) => unsafe { self.jump_with::<Scalar, true, false>(&mut self.descent(bound)) },
             (None, Some(root)) => self.last_of(root.run.range().end - 1),
             (None, None) => self.head(),
         }
     }
 
-    /// Calls `each` with pages from the following slots of the same node. Slots that lead to nodes are skipped. If
-    /// anchors share few bytes, the anchors are short, and hardly any slot leads to a node.
-    fn followers(&self, probe: &[u8], count: usize, mut each: impl FnMut(P)) {
-        let mut descent = self.descent(probe);
-        // SAFETY: the scalar counter needs no processor feature.
-        unsafe { self.jump_with::<Scalar, false>(&mut descent) };
-        for position in descent.behind.take(count) {
-            match self.entry(position).1 {
-                Entry::Page(page) => each(page),
-                Entry::Child(child) => {
-                    if let At::Tail(tail) = self.child(child) {
-                        each(tail.page);
-                    }
-                }
+    #[inline(never)]
+    fn jump_ahead(&self, probe: &[u8]) -> (P, Behind) {
+        match self.counter {
+            Counter::Scalar => {
+                let mut descent = self.descent(probe);
+                // SAFETY: the scalar counter needs no processor feature.
+                (unsafe { self.jump_with::<Scalar, false, true>(&mut descent) }, descent.behind)
+            }
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: AVX2 was detected.
+            Counter::Avx2 => unsafe { self.jump_ahead_avx2(probe) },
+        }
+    }
+
+    fn follower(&self, behind: &mut Behind) -> Option<P> {
+        loop {
+            match self.entry(behind.pop()?).1 {
+                Entry::Page(page) => return Some(page),
+                Entry::Child(child) => match self.child(child) {
+                    At::Tail(tail) => return Some(tail.page),
+                    At::Node(node) => behind.push(node.run.range()),
+                    At::Found(page) => return Some(page),
+                },
             }
         }
     }

@@ -61,6 +61,9 @@ impl<P: Target> WordIndex<P> {
 }
 
 impl<P: Target> AnchorIndex<Word, P> for WordIndex<P> {
+    /// An index of `ids`.
+    type Behind = usize;
+
     type Entries<'a>
         = Entries<'a, P>
     where
@@ -130,12 +133,18 @@ impl<P: Target> AnchorIndex<Word, P> for WordIndex<P> {
         self.jump(bound.map_or(u64::MAX, |bound| bound - 1))
     }
 
-    fn followers(&self, key: u64, count: usize, each: impl FnMut(P)) {
-        let behind = self.find(key).rank as usize + 1;
-        let behind = self.ids.get(behind..).unwrap_or(&[]);
-        let ids = &behind[..count.min(behind.len())];
-        touch(ids, size_of_val(ids));
-        ids.iter().map(|&id| self.page(id)).for_each(each);
+    #[inline]
+    fn jump_ahead(&self, key: u64) -> (P, usize) {
+        let found = self.find(key);
+        (self.page(found.id), found.rank as usize + 1)
+    }
+
+    #[inline]
+    fn follower(&self, behind: &mut usize) -> Option<P> {
+        let id = self.ids.get(*behind)?;
+        touch(id, size_of_val(id));
+        *behind += 1;
+        Some(self.page(*id))
     }
 
     fn len(&self) -> usize {

@@ -33,13 +33,18 @@ pub struct BytesCopy {
     pub(super) tags: [u8; SLOTS],
 }
 
-/// A buffer in which keys are assembled: the prefix stays, and each suffix is written behind it. It has room for all
-/// keys that are not boxed.
-#[derive(Default)]
-pub struct Scratch(Vec<u8>);
+/// A buffer in which keys are assembled: the prefix stays, and each suffix is written behind it, its tail in whole
+/// words. It has room for all keys that are not boxed.
+pub struct Scratch([u8; ROOM]);
 
-/// The longest suffix that is assembled, in whole words.
-const SUFFIX: usize = LONG_KEY.next_multiple_of(8) + 8;
+/// A key that ends in the slot takes [`IN_SLOT`] bytes behind the prefix, and the last word of a tail up to eight.
+const ROOM: usize = LONG_KEY + 16;
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Self([0; ROOM])
+    }
+}
 
 impl BytesCopy {
     /// Removes all copied entries, so that no pointer can be followed.
@@ -116,20 +121,6 @@ impl BytesCopy {
         self.prepare(&mut scratch);
         self.compare(self.entry(a, &mut scratch).0, b)
     }
-
-    /// Appends to an empty buffer the prefix of all keys: the first bytes of `high`.
-    pub(super) fn write_prefix(&self, prefix: &mut Vec<u8>) {
-        let top = WORDS - self.meta.high_words();
-        if self.meta.high > LONG_HIGH {
-            // SAFETY: a validated copy's bound lives as long as the guard or lock under which it is used.
-            let high = unsafe { boxed(self.words[top]) };
-            // The bound may be long, and the prefix is not.
-            prefix.extend_from_slice(&high[..high.len().min(self.meta.prefix)]);
-        } else {
-            prefix.extend(self.words[top..].iter().flat_map(|word| word.to_be_bytes()));
-        }
-        prefix.truncate(self.meta.prefix);
-    }
 }
 
 impl PageCopy<Bytes> for BytesCopy {
@@ -161,14 +152,27 @@ impl PageCopy<Bytes> for BytesCopy {
         self.len
     }
 
+    fn fill(&self) -> usize {
+        self.len.max(1)
+    }
+
     fn lower_bound(&self, key: &[u8]) -> usize {
         crate::search::partition_point(0, self.len, |at| self.compare(key, at).is_gt())
     }
 
-    fn prepare(&self, scratch: &mut Scratch) {
-        scratch.0.clear();
-        self.write_prefix(&mut scratch.0);
-        scratch.0.resize(self.meta.prefix + SUFFIX, 0);
+    /// Writes the prefix of all keys, the first bytes of `high`.
+    fn prepare(&self, Scratch(key): &mut Scratch) {
+        let top = WORDS - self.meta.high_words();
+        if self.meta.high <= LONG_HIGH {
+            for (bytes, word) in key.as_chunks_mut().0.iter_mut().zip(&self.words[top..]) {
+                *bytes = word.to_be_bytes();
+            }
+        } else if let Some(prefix) = key.get_mut(..self.meta.prefix) {
+            // SAFETY: a validated copy's bound lives as long as the guard or lock under which it is used.
+            let high = unsafe { boxed(self.words[top]) };
+            prefix.copy_from_slice(&high[..prefix.len()]);
+        }
+        // A prefix for which the buffer has no room is one of boxed keys only.
     }
 
     #[inline]
@@ -178,18 +182,18 @@ impl PageCopy<Bytes> for BytesCopy {
 
     #[inline]
     fn entry<'s>(&self, at: usize, Scratch(key): &'s mut Scratch) -> (&'s [u8], u64) {
-        let slot = usize::from(self.order[at]) * SLOT;
-        let (info, value, prefix) = (self.info(at), self.words[slot + 1], self.meta.prefix);
+        let [head, value, info] = self.words.as_chunks::<SLOT>().0[usize::from(self.order[at])];
+        let (info, prefix) = (Info(info), self.meta.prefix);
         if info.len() == BOXED {
             // SAFETY: a validated copy's boxed keys live as long as the guard or lock under which it is used.
             return (unsafe { boxed(self.words[info.place()]) }, value);
         }
-        let suffix = &mut key[prefix..][..SUFFIX];
-        suffix[..8].copy_from_slice(&self.words[slot].to_be_bytes());
-        suffix[8..IN_SLOT].copy_from_slice(&(info.middle() as u32).to_be_bytes());
+        let (in_slot, behind) = key[prefix..].split_at_mut(IN_SLOT);
+        in_slot[..8].copy_from_slice(&head.to_be_bytes());
+        in_slot[8..].copy_from_slice(&(info.middle() as u32).to_be_bytes());
         let tail = &self.words[info.place()..][..info.tail_words()];
-        for (bytes, word) in suffix[IN_SLOT..].chunks_exact_mut(8).zip(tail) {
-            bytes.copy_from_slice(&word.to_be_bytes());
+        for (bytes, word) in behind[..8 * tail.len()].as_chunks_mut().0.iter_mut().zip(tail) {
+            *bytes = word.to_be_bytes();
         }
         (&key[..prefix + info.len() as usize], value)
     }
