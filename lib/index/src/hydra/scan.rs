@@ -16,6 +16,7 @@ use super::page::{FILL, LOCKED, Page, PageCopy, Seen};
 use super::shared::{Core, Local};
 use crate::hydra::HydraForm;
 use crate::structure::Words;
+use archipelago_platform::hint;
 use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::{Look, Version};
 use core::ops::Range;
