@@ -1,7 +1,7 @@
 //! The tree's invariants, checked node by node while no thread writes.
 
 use super::kind::NodeKind;
-use super::node::Node;
+use super::node::{Node, POSITIONS};
 use super::raw::RawArt;
 use super::target::Target;
 use crate::structure::Form;
@@ -50,7 +50,10 @@ pub(super) fn check<F: Form>(tree: &RawArt<F>, guard: &Guard<'_>) -> Growth {
 /// Checks one node that is reached by `path`. Returns the node's string.
 fn check_node(node: Node<'_>, mut path: Vec<u8>, is_root: bool) -> Vec<u8> {
     assert!(node.lock().read().is_some(), "no node in the tree is locked or obsolete");
-    let children = node.entries().iter().filter(|e| e.0 > 0).count();
+    let entries = node.entries();
+    let children = entries.iter().filter(|e| e.0 > 0).count();
+    let found = (0..POSITIONS).map(|position| (position, node.get(position))).filter(|e| !e.1.is_null());
+    assert!(entries.into_iter().eq(found), "walks see the edges that look-ups find, in order");
     assert_eq!(children, node.children(), "the count is that of the children");
     assert!(children <= node.kind().capacity());
     assert!(is_root || node.len() >= 2, "a node holds at least two edges");

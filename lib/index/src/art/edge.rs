@@ -18,6 +18,8 @@ use archipelago_platform::atomic::{AtomicPtr, Ordering};
 /// The tag of a leaf.
 pub(super) const LEAF: usize = 1;
 const KIND_SHIFT: u32 = 1;
+/// The tag bit that only the kinds Node48 and Node256 have. Leaves do not have it, since they are 8-aligned.
+const LARGE: usize = (NodeKind::Node48 as usize & NodeKind::Node256 as usize) << KIND_SHIFT;
 const SKIPS: usize = 1 << 3;
 const NODE_TAGS: usize = 15;
 
@@ -47,10 +49,10 @@ impl Edge {
         self.0.is_null()
     }
 
-    /// Returns whether the edge leads to a node.
+    /// Returns whether the edge leads to a Node48 or a Node256.
     #[inline(always)]
-    pub(super) fn is_node(self) -> bool {
-        !self.is_null() && self.0.addr() & LEAF == 0
+    pub(super) fn is_large(self) -> bool {
+        self.0.addr() & LARGE != 0
     }
 
     /// Returns the node's kind. The result is meaningless for other edges.

@@ -10,6 +10,7 @@ use archipelago_platform::memory::taken_by;
 use archipelago_platform::touch;
 use core::alloc::Layout;
 use core::marker::PhantomData;
+use core::ptr::NonNull;
 
 #[repr(C, align(16))]
 struct WordLeaf {
@@ -27,7 +28,7 @@ const BYTES_AT: usize = core::mem::offset_of!(BytesHead, len) + size_of::<u32>()
 
 /// A leaf that is not freed during `'g`.
 pub(super) struct Leaf<'g, F> {
-    address: *mut (),
+    address: NonNull<()>,
     _marker: PhantomData<(&'g AtomicU64, F)>,
 }
 
@@ -89,11 +90,12 @@ impl<'g, F: Form> Leaf<'g, F> {
     /// `'g`.
     #[inline(always)]
     pub(super) unsafe fn from_address(address: *mut ()) -> Self {
-        Leaf { address, _marker: PhantomData }
+        // SAFETY: no allocation is at address 0.
+        Leaf { address: unsafe { NonNull::new_unchecked(address) }, _marker: PhantomData }
     }
 
     pub(super) fn edge(self) -> Edge {
-        Edge::to_leaf(self.address)
+        Edge::to_leaf(self.address.as_ptr())
     }
 
     /// Returns the whole key.
@@ -101,15 +103,15 @@ impl<'g, F: Form> Leaf<'g, F> {
     pub(super) fn key(self) -> &'g [u8] {
         match F::KIND {
             FormKind::Word => {
-                touch(self.address, size_of::<WordLeaf>());
+                touch(self.address.as_ptr(), size_of::<WordLeaf>());
                 // SAFETY: alive for 'g and made for this form (`from_address`); the key never changes.
-                unsafe { &(*self.address.cast::<WordLeaf>()).key }
+                unsafe { &(*self.address.cast::<WordLeaf>().as_ptr()).key }
             }
             FormKind::Bytes => {
-                touch(self.address, BYTES_AT);
+                touch(self.address.as_ptr(), BYTES_AT);
                 // SAFETY: as above.
-                let len = unsafe { (&raw const (*self.address.cast::<BytesHead>()).len).read() } as usize;
-                let bytes = self.address.cast::<u8>().wrapping_add(BYTES_AT);
+                let len = unsafe { (&raw const (*self.address.cast::<BytesHead>().as_ptr()).len).read() } as usize;
+                let bytes = self.address.cast::<u8>().as_ptr().wrapping_add(BYTES_AT);
                 touch(bytes, len);
                 // SAFETY: as above; `len` bytes were written there.
                 unsafe { core::slice::from_raw_parts(bytes, len) }
@@ -120,7 +122,7 @@ impl<'g, F: Form> Leaf<'g, F> {
     #[inline(always)]
     fn value(self) -> &'g AtomicU64 {
         // SAFETY: alive for 'g; both layouts (`repr(C)`) start with the value.
-        unsafe { &*self.address.cast::<AtomicU64>() }
+        unsafe { self.address.cast::<AtomicU64>().as_ref() }
     }
 
     /// Returns the value word. `Acquire`: the thread that sees a boxed value's address sees the value (partner:
@@ -145,7 +147,7 @@ impl<'g, F: Form> Leaf<'g, F> {
     pub(super) unsafe fn free(self) {
         let layout = layout(F::KIND, self.key().len());
         // SAFETY: allocated by `create` with this layout.
-        unsafe { std::alloc::dealloc(self.address.cast(), layout) };
+        unsafe { std::alloc::dealloc(self.address.cast().as_ptr(), layout) };
     }
 
     /// Returns the bytes of a leaf with this key, with the allocator's overhead.

@@ -21,10 +21,11 @@ use super::edge::{Edge, Slot};
 use super::kind::NodeKind;
 use super::matching::Matching;
 use crate::points;
-use archipelago_platform::atomic::{AtomicU8, AtomicU16, Ordering};
-use archipelago_platform::hint::point;
+use archipelago_platform::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
+use archipelago_platform::hint::{point, prefetch_read};
 use archipelago_platform::memory::taken_by;
 use archipelago_platform::plain::Plain;
+use archipelago_platform::simd::match_bytes;
 use archipelago_platform::touch;
 use archipelago_sync::version_lock::VersionLock;
 use core::alloc::Layout;
@@ -33,9 +34,8 @@ use core::ops::ControlFlow;
 
 /// Prefixes up to this length are stored behind the header, longer ones behind the node in the same allocation.
 const INLINE_PREFIX: usize = 4;
-/// When an ordered walk over a Node256 visits the slot of a byte, it prefetches the child in the slot that is this many
-/// bytes ahead.
-const FETCH_AHEAD: usize = 16;
+/// The bytes of a cache line on nearly all processors.
+const CACHE_LINE: usize = 64;
 /// The number of positions of a node: the terminal and 256 bytes.
 pub(super) const POSITIONS: usize = 257;
 
@@ -91,12 +91,14 @@ struct Indexed {
     children: [Slot; 48],
 }
 
-/// A child for every byte.
+/// A child for every byte. Bit `b % 64` of `occupied[b / 64]` is set if `b` has a child. Only ordered walks read these
+/// bits: three of four slots are empty in a node of random keys, and a branch on each would be mispredicted.
 #[repr(C)]
 struct Direct {
     header: Header,
     inline_prefix: [u8; INLINE_PREFIX],
     count: AtomicU16,
+    occupied: [AtomicU64; 4],
     children: [Slot; 256],
 }
 
@@ -127,30 +129,38 @@ where
         self.children[free].store(child);
     }
 
-    fn entries(&self) -> impl Iterator<Item = (usize, Edge)> {
-        let places = self.bytes.iter().zip(&self.children);
-        let pairs = places.map(|(byte, slot)| {
-            let position = 1 + byte.load(Ordering::Relaxed) as usize;
-            point(points::PLACE);
-            (position, slot.load())
-        });
-        pairs.filter(|e| !e.1.is_null())
+    /// Returns the number of children.
+    fn count(&self) -> usize {
+        self.children.iter().filter(|slot| !slot.load().is_null()).count()
     }
 
-    /// Works as [`Node::visit`] does, without the terminal.
+    /// Works as [`Node::visit`] does, without the terminal. The edges are sorted without branches: each edge's place in
+    /// the order is the number of lesser keys.
     #[inline]
     fn visit<const DOWN: bool>(&self, position: usize, look: &mut impl FnMut(usize, Edge) -> ControlFlow<()>) {
-        let mut wanted = [(0, Edge::NULL); N];
-        let mut len = 0;
-        for entry in self.entries().filter(|entry| if DOWN { entry.0 < position } else { entry.0 >= position }) {
-            // Insertion sort, since there are few edges.
-            let behind = |other: &(usize, Edge)| if DOWN { other.0 < entry.0 } else { other.0 > entry.0 };
-            let at = wanted[..len].iter().position(behind).unwrap_or(len);
-            wanted.copy_within(at..len, at + 1);
-            wanted[at] = entry;
-            len += 1;
+        // A key is an edge's position and place in the node, and so no two are equal. Edges that are not wanted get the
+        // greatest keys.
+        let (mut keys, mut edges, mut wanted) = ([0_i16; N], [Edge::NULL; N], 0);
+        for (place, (byte, slot)) in self.bytes.iter().zip(&self.children).enumerate() {
+            let at = 1 + byte.load(Ordering::Relaxed) as usize;
+            point(points::PLACE);
+            let edge = slot.load();
+            let want = !edge.is_null() & if DOWN { at < position } else { at >= position };
+            edges[place] = edge;
+            keys[place] = (if want { at } else { POSITIONS } * N + place) as i16;
+            wanted += usize::from(want);
         }
-        let _ = wanted[..len].iter().try_for_each(|&(position, edge)| look(position, edge));
+        let mut ranks = [0_i16; N];
+        for key in keys {
+            ranks.iter_mut().zip(keys).for_each(|(rank, other)| *rank += i16::from(key < other));
+        }
+        let mut sorted = [(0, Edge::NULL); N];
+        for ((rank, key), edge) in ranks.into_iter().zip(keys).zip(edges) {
+            sorted[rank as usize % N] = (key as usize / N, edge);
+        }
+        let mut look = |&(position, edge): &(usize, Edge)| look(position, edge);
+        let sorted = &sorted[..wanted];
+        let _ = if DOWN { sorted.iter().rev().try_for_each(&mut look) } else { sorted.iter().try_for_each(look) };
     }
 }
 
@@ -171,41 +181,88 @@ impl Indexed {
         self.index[byte as usize].store(free as u8 + 1, Ordering::Release);
     }
 
-    fn entry(&self, byte: usize) -> Option<(usize, Edge)> {
-        self.find(byte as u8).map(|(_, child)| (1 + byte, child))
+    /// Returns a set of bits: bit `i` is set if byte `64 * word + i` has a child.
+    #[inline(always)]
+    fn occupied(&self, word: usize) -> u64 {
+        let (words, _) = self.index.as_chunks::<64>();
+        !match_bytes(&words[word], 0)
+    }
+
+    #[inline(always)]
+    fn entry(&self, byte: usize) -> Edge {
+        self.find(byte as u8).map_or(Edge::NULL, |(_, child)| child)
     }
 }
 
 impl Direct {
-    /// Prefetches the target of a byte's slot.
-    #[inline(always)]
-    fn fetch(&self, byte: Option<usize>) {
-        if let Some(slot) = byte.and_then(|byte| self.children.get(byte)) {
-            slot.load().prefetch();
-        }
-    }
-
-    #[inline(always)]
-    fn entry(&self, byte: usize) -> Option<(usize, Edge)> {
-        let child = self.children[byte].load();
-        (!child.is_null()).then_some((1 + byte, child))
+    /// Sets the child of a byte. The caller must hold the lock.
+    fn put(&self, byte: usize, child: Edge) {
+        self.children[byte].store(child);
+        let (bits, bit) = (&self.occupied[byte / 64], 1 << (byte % 64));
+        let others = bits.load(Ordering::Relaxed) & !bit;
+        bits.store(others | if child.is_null() { 0 } else { bit }, Ordering::Relaxed);
     }
 }
 
-/// Implements [`Node::visit`] for the children of a Node48 or a Node256. `entry` returns the child of a byte.
+/// Implements [`Node::visit`] for the children of a Node48 or a Node256. `occupied` returns the node's bytes with
+/// children, 64 bits at a time, and `entry` returns the child of a byte.
 #[inline(always)]
 fn visit_bytes<const DOWN: bool>(
     position: usize,
-    entry: impl Fn(usize) -> Option<(usize, Edge)>,
+    occupied: impl Fn(usize) -> u64,
+    entry: impl Fn(usize) -> Edge,
     look: &mut impl FnMut(usize, Edge) -> ControlFlow<()>,
 ) {
-    let mut look = |byte| entry(byte).map_or(ControlFlow::Continue(()), |(position, edge)| look(position, edge));
-    let _ = if DOWN { (0..position - 1).rev().try_for_each(&mut look) } else { (position - 1..256).try_for_each(look) };
+    // The bytes to visit: from `first` on, or below `end`.
+    let (first, end) = if DOWN { (0, position - 1) } else { (position - 1, 256) };
+    let visit_word = |word: usize| {
+        let mut bits = occupied(word);
+        if word == first / 64 {
+            bits &= !0 << (first % 64);
+        }
+        if word == end / 64 {
+            bits &= !(!0 << (end % 64));
+        }
+        while bits != 0 {
+            let bit = if DOWN { 63 - bits.leading_zeros() } else { bits.trailing_zeros() };
+            bits ^= 1 << bit;
+            let byte = 64 * word + bit as usize;
+            let edge = entry(byte);
+            if !edge.is_null() {
+                look(1 + byte, edge)?;
+            }
+        }
+        ControlFlow::Continue(())
+    };
+    let mut words = first / 64..end.div_ceil(64);
+    let _ = if DOWN { words.rev().try_for_each(visit_word) } else { words.try_for_each(visit_word) };
 }
 
 fn bump(count: &AtomicU16, by: i16) {
     // The caller holds the lock. Readers without the lock use the count only as a hint.
     count.store(count.load(Ordering::Relaxed).wrapping_add_signed(by), Ordering::Relaxed);
+}
+
+impl Edge {
+    /// Prefetches the slots that an ordered walk reads for the next `edges` edges of the target from `position` on. It
+    /// does nothing unless the target is a Node256: the slots of other nodes are in few cache lines.
+    ///
+    /// A Node256 of random keys has more than 37 children, typically about 64. So two edges are expected in the eight
+    /// slots of a cache line.
+    #[inline]
+    pub(super) fn fetch_slots<const DOWN: bool>(self, position: usize, edges: usize) {
+        // No other edge has the tag of this kind, whatever the edge leads to.
+        if self.kind() != NodeKind::Node256 {
+            return;
+        }
+        let slots = self.node_address().wrapping_byte_add(core::mem::offset_of!(Direct, children));
+        let (below, first) = (position.saturating_sub(1), position.max(1) - 1);
+        for at in (0..edges.div_ceil(2)).map(|line| line * (CACHE_LINE / size_of::<Slot>())) {
+            let slot = if DOWN { below.checked_sub(1 + at) } else { Some(first + at).filter(|slot| *slot < 256) };
+            let Some(slot) = slot else { break };
+            prefetch_read(slots.wrapping_byte_add(slot * size_of::<Slot>()).cast_const());
+        }
+    }
 }
 
 /// A node that is not freed during `'g`.
@@ -315,7 +372,7 @@ impl<'g> Node<'g> {
     /// line of the header.
     #[inline(always)]
     pub(super) fn fetch_header(self) {
-        archipelago_platform::hint::prefetch_read(self.edge.node_address().cast_const());
+        prefetch_read(self.edge.node_address().cast_const());
     }
 
     /// Returns the length of the node's string, which is the index of the byte that distinguishes its children.
@@ -374,7 +431,7 @@ impl<'g> Node<'g> {
             Body::Node4(node) => node.find(byte as u8),
             Body::Node16(node) => node.find(byte as u8),
             Body::Node48(node) => node.find(byte as u8),
-            Body::Node256(node) => return node.children[byte].store(edge),
+            Body::Node256(node) => return node.put(byte, edge),
         };
         found.expect("the caller saw an edge here under the lock").0.store(edge);
     }
@@ -391,7 +448,7 @@ impl<'g> Node<'g> {
                 bump(&node.count, 1);
             }
             Body::Node256(node) => {
-                node.children[byte].store(edge);
+                node.put(byte, edge);
                 bump(&node.count, 1);
             }
         }
@@ -407,7 +464,7 @@ impl<'g> Node<'g> {
                 bump(&node.count, -1);
             }
             Body::Node256(node) if position > 0 => {
-                node.children[position - 1].store(Edge::NULL);
+                node.put(position - 1, Edge::NULL);
                 bump(&node.count, -1);
             }
             _ => self.replace(position, Edge::NULL),
@@ -417,8 +474,8 @@ impl<'g> Node<'g> {
     /// Returns the number of children, without the terminal. Without the lock it is only a hint.
     pub(super) fn children(self) -> usize {
         match self.body() {
-            Body::Node4(node) => node.entries().count(),
-            Body::Node16(node) => node.entries().count(),
+            Body::Node4(node) => node.count(),
+            Body::Node16(node) => node.count(),
             Body::Node48(node) => node.count.load(Ordering::Relaxed) as usize,
             Body::Node256(node) => node.count.load(Ordering::Relaxed) as usize,
         }
@@ -455,15 +512,12 @@ impl<'g> Node<'g> {
         match self.body() {
             Body::Node4(node) => node.visit::<DOWN>(children, look_on),
             Body::Node16(node) => node.visit::<DOWN>(children, look_on),
-            Body::Node48(node) => visit_bytes::<DOWN>(children, |byte| node.entry(byte), look_on),
+            Body::Node48(node) => {
+                visit_bytes::<DOWN>(children, |word| node.occupied(word), |byte| node.entry(byte), look_on);
+            }
             Body::Node256(node) => {
-                let ahead =
-                    |byte: usize| if DOWN { byte.checked_sub(FETCH_AHEAD) } else { byte.checked_add(FETCH_AHEAD) };
-                let entry = |byte| {
-                    node.fetch(ahead(byte));
-                    node.entry(byte)
-                };
-                visit_bytes::<DOWN>(children, entry, look_on);
+                let occupied = |word: usize| node.occupied[word].load(Ordering::Relaxed);
+                visit_bytes::<DOWN>(children, occupied, |byte| node.children[byte].load(), look_on);
             }
         }
         if DOWN && position > 0 && !broken {
@@ -504,7 +558,7 @@ mod tests {
         assert_eq!(size_of::<Node4>(), 64);
         assert_eq!(size_of::<Node16>(), 176);
         assert_eq!(size_of::<Indexed>(), 672);
-        assert_eq!(size_of::<Direct>(), 2080);
+        assert_eq!(size_of::<Direct>(), 2112);
         let inline = [
             core::mem::offset_of!(Node4, inline_prefix),
             core::mem::offset_of!(Node16, inline_prefix),

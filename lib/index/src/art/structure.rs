@@ -46,11 +46,11 @@ impl<F: Form> Core<F> {
     ) -> usize {
         let mut cursor = Cursor::<_, DOWN>::new(&self.tree, guard);
         // One batch is shown while the leaves of the next one are being prefetched.
-        let (mut shown, mut coming) = (Batch::new(), Batch::new());
-        let mut found = cursor.fill(from, &mut shown, limit);
+        let (mut shown, mut coming) = (&mut Batch::new(), &mut Batch::new());
+        let mut found = cursor.fill(from, shown, limit);
         let mut visited = 0;
         while visited < found {
-            found += cursor.fill(from, &mut coming, limit - found);
+            found += cursor.fill(from, coming, limit - found);
             while let Some(leaf) = shown.take() {
                 visited += 1;
                 if !visit(F::of_bytes(leaf.key()), leaf.word()) {

@@ -376,6 +376,29 @@ fn a_walk_over_a_tree_whose_places_change_hands() {
     }
 }
 
+/// As above, but the walk reads the small node's leaves without making it the last node of its path.
+#[test]
+fn a_walk_beside_a_small_node_whose_places_change_hands() {
+    for sync in [WriteSync::OptimisticLockCoupling, WriteSync::Rowex] {
+        let make = || {
+            let map = Art::<u64, u64>::with_write_sync(sync);
+            [1, 0x101, 0x105, 0x107].into_iter().for_each(|key| _ = map.pin().insert(key, key));
+            map
+        };
+        let walk = |map: &Art<u64, u64>| {
+            let mut seen = Vec::new();
+            map.pin().scan(&0, 10, |key, value| seen.push((key, *value)));
+            assert_eq!(seen, [(1, 1), (0x101, 0x101), (0x107, 0x107), (0x109, 0x109)]);
+        };
+        let quick = |map: &Art<u64, u64>| {
+            assert_eq!(map.pin().remove(&0x105), Some(0x105));
+            map.pin().insert(0x109, 0x109);
+        };
+        // The four places of the node above are read before.
+        stalled_at((points::PLACE, 4 + 2), make, walk, quick, Art::check_invariants);
+    }
+}
+
 /// The first entry is removed, so that another entry is moved into the slot that the look-up has found.
 #[test]
 fn a_first_entry_above_whose_place_is_given_to_another() {
