@@ -49,7 +49,7 @@ fn the_machine_is_the_papers_if_that_is_asked_for() {
 fn contenders_are_all_combinations() {
     let Sim::Ycsb(args) = parse(&["ycsb", "--index", "all", "--workload", "c,a"]) else { panic!() };
     let names: Vec<_> = ycsb::simulated(&args).unwrap().into_iter().map(|it| (it.name, it.cell.workload)).collect();
-    assert_eq!(names.len(), 26);
+    assert_eq!(names.len(), 28);
     assert_eq!(names[0], ("hydralist".to_owned(), "a".to_owned()));
     // Exclusive locks have one cell (a workload with its parameters), whatever the percentages are.
     let count = |line: &[&str]| contenders(&parse(line)).unwrap().len();
