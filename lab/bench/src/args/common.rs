@@ -132,10 +132,10 @@ pub struct Euno<C: Args> {
     /// Indexes, comma-separated: euno-btree and euno-skiplist; euno-btree-locks (no transactions), euno-btree-walks
     /// (walks are transactions too); the same indexes with only some of their techniques: btree+split (an operation has
     /// two phases), btree+partition (also partitions every chunk), btree+control (also has doors: bits that serialize
-    /// threads at contended chunks), and the same with skiplist; htm-btree and htm-skiplist (operations are hardware
-    /// transactions); pugh (locks), fraser (lock-free); btree-olc, masstree-like, hydralist, art; a suffix -16
-    /// (euno-btree-16, btree+split-16, skiplist+split-16, htm-btree-16) means 16 entries in a leaf, as in the paper; or
-    /// all
+    /// threads at contended chunks), and the same with skiplist; htm-btree, htm-skiplist and htm-masstree
+    /// (operations are hardware transactions); pugh (locks), fraser (lock-free); btree-olc, masstree-like, hydralist,
+    /// art; a suffix -16 (euno-btree-16, btree+split-16, skiplist+split-16, htm-btree-16) means 16 entries in a leaf, as
+    /// in the paper; or all
     #[arg(long, default_value = "all")]
     pub index: String,
     /// Workloads, comma-separated: ycsb, rising (one counter's next number), orders (warehouse, district, next number),
