@@ -6,7 +6,7 @@
 //! | this one, [`traits`], [`builder`] | the map itself |
 //! | [`session`], `write`, [`compute`], [`fallible`] | operations on one key |
 //! | `reference` | references: `Ref`, `Entry` |
-//! | [`walk`], [`range`], `batch`, `fetched`, [`entries`], `map_refs`, `parallel` | iterators |
+//! | [`walk`], [`range`], `batch`, `fetched`, [`entries`], `parallel` | iterators |
 //! | [`bulk`], [`drain`], [`whole`] | operations on many entries |
 //! | [`crate::limits`], [`stats`] | memory |
 //!
@@ -34,7 +34,6 @@ mod drain;
 mod entries;
 mod fallible;
 mod fetched;
-mod map_refs;
 mod parallel;
 mod range;
 mod reference;
@@ -51,8 +50,7 @@ pub use crate::structure::{End, Held, Kind, Put, Structure, When, Words};
 pub use builder::Builder;
 pub use compute::{Change, CompareExchangeError, Computed, Occupied};
 pub use drain::ExtractIf;
-pub use entries::Entries;
-pub use map_refs::MapRefs;
+pub use entries::{Entries, MapRefs};
 #[cfg(feature = "rayon")]
 pub use parallel::ParRange;
 pub use range::{Keys, KeysOnly, Pairs, Range, Take, Values, ValuesOnly};

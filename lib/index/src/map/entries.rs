@@ -1,8 +1,11 @@
 //! Access to entries by reference: iterators of [`Entry`], and methods that call a closure with each entry, which have
 //! the lowest cost.
 
+mod map_refs;
+
+pub use map_refs::MapRefs;
+
 use super::fetched::{Fetched, Kept, Side};
-use super::map_refs::MapRefs;
 use super::range::prefix_bounds;
 use super::reference::Entry;
 use super::walk::{Batches, Walk, bounds};
