@@ -190,5 +190,19 @@ pub fn check_rival<I: BenchIndex<u64>>(keys: &[u64], check: impl Fn(&mut I)) {
     }
 }
 
+/// Tests histories of few keys, integers and strings with common beginnings, under random schedules of the simulator.
+#[cfg(archipelago_sim)]
+pub fn hunt_histories<W: BenchIndex<u64>, B: BenchIndex<Vec<u8>>>(of_words: fn(&mut W), of_bytes: fn(&mut B)) {
+    use archipelago_sim::{Machine, hunt, run};
+    let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
+    let (words, nested) = (words(90), nested(40));
+    hunt(300, |config| {
+        run(&machine, &config, 1, |_| match config.seed % 2 {
+            0 => history(&words, (4, 12), &[GROW, SHRINK], config.seed, of_words),
+            _ => history(&nested, (4, 12), &[GROW, SHRINK], config.seed, of_bytes),
+        })
+    });
+}
+
 pub const GROW: Mix = Mix { get: 3, insert: 8, update: 2, remove: 2, scan: 2 };
 pub const SHRINK: Mix = Mix { get: 3, insert: 2, update: 2, remove: 8, scan: 2 };

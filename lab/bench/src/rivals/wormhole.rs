@@ -8,7 +8,7 @@
 //! - a leaf has up to 128 entries, ordered by a hash of their keys for look-ups. A second array is ordered by key only as
 //!   far as the last scan has sorted it; later entries follow unsorted;
 //! - each leaf has a readers-writer lock in one word;
-//! - there are two hash tables. A split changes the one that nobody reads, makes it the table of readers, waits for the
+//! - there are two hash tables. A split changes the one that no thread reads, makes it the table of readers, waits for the
 //!   readers of the other one, and changes that one. Leaves have the version of the table since which their range is as
 //!   it is, and an operation with an older table starts again.
 //!
@@ -21,8 +21,8 @@
 //! # Invariants
 //! - Leaves are linked from left to right by ascending anchors. The first anchor is empty. A leaf's entries lie between
 //!   its anchor and the next leaf's. A split moves the upper half to the right, so a leaf's lower bound never changes.
-//! - Whoever holds a leaf's lock may take `changes`, and its holder takes no leaf's lock. Nobody waits for a lock inside
-//!   an RCU guard. So the holder of `changes` can wait for readers of the table.
+//! - A thread may lock `changes` while it holds a leaf's lock, and locks no leaf while it holds `changes`. No thread waits
+//!   for a lock inside an RCU guard. So the holder of `changes` can wait for readers of the table.
 //!
 //! # Why an operation is right
 //! A table of version `v` leads to the leaf that has had the key in its range at version `v`. A later split of that leaf

@@ -57,7 +57,7 @@ pub(super) struct Cursor<'g, F: Form, const DOWN: bool> {
     deep: Vec<Frame<'g>>,
     depth: usize,
     seated: bool,
-    /// Whether the first leaf may be on the wrong side of the bound at which the walk begins.
+    /// `true` if the walk has not yet compared the first leaf with the bound at which the walk begins.
     doubtful: bool,
     glance: Glance,
     last: Option<Leaf<'g, F>>,

@@ -31,8 +31,8 @@ const BATCH_PART: usize = 1024;
 const UNTOLD: isize = 4096;
 
 /// The most bytes of retired objects that a pool keeps for new objects, unless the domain has a cap. A collection frees
-/// dozens of objects at once. The system's allocator takes and returns so many blocks at a quarter of the speed with
-/// which it takes and returns a few. Memory that is reused hides faulty accesses from Miri, and from loom's watches.
+/// dozens of objects at once. The system's allocator then needs four times as long for each block as if a few were
+/// freed. Reused memory hides faulty accesses from Miri and from loom's watches.
 const OBJECTS_KEPT: usize = if cfg!(any(loom, miri)) { 0 } else { 4096 };
 
 /// The bytes of a domain's copies, free blocks, logs and objects, of all threads, and the cap on their sum.

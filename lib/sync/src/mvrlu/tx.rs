@@ -28,8 +28,8 @@ pub struct Tx<'h> {
     pub(super) leader: *const Copied,
     /// In serializable transactions, the objects that were read.
     pub(super) reads: Option<RefCell<Vec<NonNull<Head>>>>,
-    /// Whether reads are simply reads: the transaction has no own copies yet, and does not note what it reads. One word
-    /// to test for each read, which a search keeps in a register.
+    /// `true` while the transaction has no copies of its own, if it does not note its reads. A search keeps this flag in
+    /// a register, and tests nothing else for each read.
     is_plain: bool,
     /// Whether an object was made that exceeds the memory cap.
     pub(super) is_full: bool,

@@ -50,15 +50,7 @@ fn histories_are_linearizable() {
 #[cfg(archipelago_sim)]
 #[test]
 fn schedules_find_nothing() {
-    use archipelago_sim::{Machine, hunt, run};
-    let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
-    let (words, nested) = (words(90), nested(40));
-    hunt(300, |config| {
-        run(&machine, &config, 1, |_| match config.seed % 2 {
-            0 => history(&words, (4, 12), &[GROW, SHRINK], config.seed, check::<u64>),
-            _ => history(&nested, (4, 12), &[GROW, SHRINK], config.seed, check::<Vec<u8>>),
-        })
-    });
+    crate::rivals::tests::hunt_histories(check::<u64>, check::<Vec<u8>>);
 }
 
 /// A look-up finds the entry of its own key or none, even if another key takes over the entry's slot meanwhile.

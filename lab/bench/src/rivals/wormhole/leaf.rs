@@ -315,7 +315,7 @@ impl Leaf {
         right
     }
 
-    /// Checks a leaf that nobody uses. Returns how many keys it has.
+    /// Checks a leaf that no thread uses. Returns how many keys it has.
     pub fn check(&self, bound: Option<&[u8]>) -> usize {
         assert_eq!(self.lock.0.load(Relaxed), 0, "no thread holds the lock");
         let (len, sorted) = (self.len(), self.sorted.load(Relaxed) as usize);
@@ -333,7 +333,7 @@ impl Leaf {
 
 impl Drop for Leaf {
     fn drop(&mut self) {
-        // SAFETY: nobody uses the leaf, and each entry is in one leaf.
+        // SAFETY: no thread uses the leaf, and each entry is in one leaf.
         (0..self.len()).for_each(|at| unsafe { free(self.entry(at).0) });
     }
 }

@@ -1,6 +1,6 @@
 //! The hash table of the anchors' prefixes.
 //!
-//! A thread changes a table only while nobody reads it ([`Wormhole`](super::Wormhole) says when), so the table's words
+//! A thread changes a table only while no thread reads it ([`Wormhole`](super::Wormhole) says when), so the table's words
 //! need no ordering of their own.
 
 use core::ptr;
@@ -95,7 +95,7 @@ impl Table {
     }
 
     fn buckets(&self) -> &[Bucket] {
-        // SAFETY: the buckets are replaced only while nobody reads the table.
+        // SAFETY: the buckets are replaced only while no thread reads the table.
         unsafe { &*self.buckets.load(Relaxed) }
     }
 
@@ -187,7 +187,7 @@ impl Table {
 
     fn grow(&self) {
         let more = buckets(self.buckets().len() * 2);
-        // SAFETY: nobody else has the new buckets, and nobody reads the old ones.
+        // SAFETY: no other thread has the new buckets, and none reads the old ones.
         let old = unsafe {
             self.addresses().for_each(|address| place(&*more, address));
             Box::from_raw(self.buckets.swap(more, Relaxed))
@@ -241,7 +241,7 @@ fn place(buckets: &[Bucket], address: u64) {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        // SAFETY: nobody uses the table, and each node is a box that is in one slot.
+        // SAFETY: no thread uses the table, and each node is a box that is in one slot.
         unsafe {
             let boxed = |address: u64| Box::from_raw(ptr::with_exposed_provenance_mut::<Node>(address as usize));
             self.addresses().for_each(|address| drop(boxed(address)));
