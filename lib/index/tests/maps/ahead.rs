@@ -1,6 +1,7 @@
 //! What iterators fetch ahead: the user's steps from values to other memory, and batches of an expected size. And
 //! iterators over what a closure makes of lent entries.
 
+use crate::common::quiet::{has_no_garbage, soon_syncs};
 use crate::common::sized;
 use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_check::workload;
@@ -61,6 +62,8 @@ fn noting<S: Kind>(entries: u64) -> (Map<S, u64, Boxed>, Events) {
     };
     let mut map = Map::builder().fetch_ahead(note(Event::First)).fetch_ahead(note(Event::Second)).build();
     map.extend((0..entries).map(|n| (n, boxed(n))));
+    // Once an object was freed, an iterator fetches the rest of its batch again, with all steps.
+    soon_syncs(&map, has_no_garbage);
     events.lock().unwrap().clear();
     (map, events)
 }

@@ -1,6 +1,7 @@
 //! Hostile uses of references, iterators and atomic operations, over every map: users forget them, keep them, panic in
 //! them, use the map in them, and implement traits wrongly. The tests also run in a small form under Miri.
 
+#[path = "../../../lib/index/tests/common/mod.rs"]
 mod common;
 
 use archipelago_check::drops::{Counted, DropCounter};
