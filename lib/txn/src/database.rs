@@ -335,3 +335,52 @@ impl Pause {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{Hekaton, MvRlu, on};
+
+    #[derive(Clone)]
+    struct Cell(u64);
+
+    impl Row for Cell {
+        type Key = u64;
+        type Map = on::Art;
+        type Indexes = ();
+        fn key(&self) -> u64 {
+            0
+        }
+    }
+
+    /// A transaction that has lost often has the turn until it has ended, and no other transaction gets the turn.
+    fn losers_take_the_turn<S: Scheme>() {
+        let db = Database::<S>::new();
+        let table = db.table::<Cell>();
+        let add = |tx: &mut Tx<'_, S>| tx.update(&table, &0, |cell| cell.0 += 1).map(drop);
+        let is_free = || db.shared.take_turn().is_some();
+        db.transact(|tx| tx.insert(&table, Cell(0))).expect("the table is empty");
+        let mut attempts = 0;
+        db.transact(|tx| {
+            attempts += 1;
+            let often = attempts > OFTEN;
+            assert_eq!(is_free(), !often, "{}: attempt {attempts}", S::NAME);
+            if often {
+                return add(tx);
+            }
+            // The transaction reads the moment at which it began, and the row changes afterwards.
+            std::thread::scope(|s| s.spawn(|| db.transact(add)).join()).expect("no panic")?;
+            add(tx)?;
+            unreachable!("{}: the row has changed", S::NAME)
+        })
+        .expect("only conflicts are in the way");
+        assert_eq!(attempts, OFTEN + 1);
+        assert!(is_free());
+    }
+
+    #[test]
+    fn losers_take_turns() {
+        losers_take_the_turn::<MvRlu>();
+        losers_take_the_turn::<Hekaton>();
+    }
+}
