@@ -7,9 +7,10 @@
 //! threads.
 
 // `archipelago_tested` is linked so that this program uses its compiled copies of the maps.
-use archipelago_index::art::WriteSync;
+use archipelago_index::art::{Radix, WriteSync};
 use archipelago_index::blink::{Builder, Central, Dense, InnerReplicas, Latched, LogFed, Mirrored, Pages, Policy};
-use archipelago_index::hydra::{Maintainers, SearchLayerKind};
+use archipelago_index::euno::Tree;
+use archipelago_index::hydra::{Hydra, Maintainers, SearchLayerKind};
 use archipelago_index::map::{Kind, Map};
 use archipelago_index::{Art, BLinkTree, HydraList, Key};
 use archipelago_platform::thread;
@@ -288,4 +289,38 @@ fn trees_of_words_together() {
 #[test]
 fn trees_of_strings_together() {
     trees_together(string);
+}
+
+/// Scans prefetch what values lead to, and iterators lend entries, while another thread replaces and removes values.
+fn lent_together<S: Kind>() {
+    let keys = || 0..MANY.min(24);
+    let mut map: Map<S, u64, String> = Map::builder().fetch_ahead(|value: &String| value.as_ptr()).build();
+    map.extend(keys().map(|n| (n, n.to_string())));
+    thread::scope(|s| {
+        s.spawn(|| {
+            let session = map.pin();
+            keys().for_each(|n| drop(session.insert(n, n.to_string())));
+            keys().filter(|n| n % 4 != 0).for_each(|n| _ = session.delete(&n));
+        });
+        s.spawn(|| {
+            let session = map.pin();
+            let stays = |key: u64, value: &String| {
+                assert_eq!(*value, key.to_string());
+                key % 4 == 0
+            };
+            let staying = || keys().step_by(4).count();
+            assert_eq!(session.entries::<u64, _>(..).map_refs(stays).filter(|stays| *stays).count(), staying());
+            assert_eq!(session.entries::<u64, _>(..).map_refs(stays).rev().filter(|stays| *stays).count(), staying());
+            session.scan(&3, 10, |key, value| _ = stays(key, value));
+            session.scan_rev(&MANY, 10, |key, value| _ = stays(key, value));
+        });
+    });
+    map.check_invariants();
+}
+
+#[test]
+fn lent_entries_together() {
+    lent_together::<Radix>();
+    lent_together::<Tree>();
+    lent_together::<Hydra>();
 }
