@@ -306,7 +306,7 @@ fn lent_together<S: Kind>() {
             let session = map.pin();
             let stays = |key: u64, value: &String| {
                 assert_eq!(*value, key.to_string());
-                key % 4 == 0
+                key.is_multiple_of(4)
             };
             let staying = || keys().step_by(4).count();
             assert_eq!(session.entries::<u64, _>(..).map_refs(stays).filter(|stays| *stays).count(), staying());
