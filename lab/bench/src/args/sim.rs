@@ -198,10 +198,15 @@ pub struct SimPapers {
     /// Measure in N processes at a time, each with a row of its own; the rows go to --out. A process needs up to 2 GB
     #[arg(long, value_name = "N", value_parser = count, requires = "out")]
     pub jobs: Option<usize>,
-    /// Measure nothing: judge the rows of --out that the program FILE measured. A claim without rows is not judged. Any
-    /// build of this command can do this
-    #[arg(long, value_name = "FILE", requires = "out", conflicts_with = "jobs")]
-    pub judge: Option<PathBuf>,
+    /// The program to which the rows of --out belong: a file, whose bytes are compared, or another text, such as a
+    /// commit. With a text, a program that was built again from the same source goes on with the rows [default: this
+    /// program's file]
+    #[arg(long, value_name = "FILE|TEXT", requires = "out")]
+    pub program: Option<String>,
+    /// Measure nothing: judge the rows of --out that belong to --program. A claim without rows is not judged. Any build
+    /// of this command can do this
+    #[arg(long, requires = "program", conflicts_with = "jobs")]
+    pub judge: bool,
     /// Measure one side of a figure only, and write no table
     #[arg(long, value_name = "FIGURE:SIDE", hide = true, requires = "out", conflicts_with_all = ["jobs", "judge", "write"])]
     pub cell: Option<Cell>,

@@ -34,7 +34,7 @@ use data::{Done, Figure, Paper, Side};
 /// If a file is not valid, or a simulation ends badly. The table of the other figures is written all the same.
 pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
     let papers = data::read(&args.folder, args.only.as_deref())?;
-    if args.judge.is_none() {
+    if !args.judge {
         only_simulated()?;
     }
     if let Some(path) = &args.write {
@@ -67,8 +67,8 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
         for figure in chosen(paper, args) {
             tell(format!("{}, {}: {}", paper.key, figure.name, figure.what));
             let plan = plan(paper, figure, args)?;
-            done.push(match (&args.judge, &out) {
-                (Some(_), Some(out)) => found(figure, plan, &stamps, out),
+            done.push(match &out {
+                Some(out) if args.judge => found(figure, plan, &stamps, out),
                 _ => run(figure, plan, &stamps, &mut out)?,
             });
         }
@@ -92,10 +92,10 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Returns the stamps of the program whose rows are judged.
+/// Returns the stamps of the program to which the rows belong.
 fn stamps(args: &SimPapers) -> Result<Stamps, Failure> {
-    let Some(program) = &args.judge else { return Ok(Stamps::own()) };
-    Stamps::of_program(program).map_err(|error| Failure::new(format!("--judge {}: {error}", program.display())))
+    let Some(program) = &args.program else { return Ok(Stamps::own()) };
+    Stamps::of_program(program).map_err(|error| Failure::new(format!("--program {program}: {error}")))
 }
 
 /// Measures one side of a figure's claims, and leaves its row in `out`.

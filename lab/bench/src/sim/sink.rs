@@ -223,12 +223,14 @@ impl Stamps {
         Self::hashed(&std::env::current_exe().and_then(std::fs::read).unwrap_or_default())
     }
 
-    /// Returns the stamps of another program.
+    /// Returns the stamps of a program: a file, or what another text stands for.
     ///
     /// # Errors
-    /// If the program cannot be read.
-    pub fn of_program(path: &Path) -> io::Result<Self> {
-        Ok(Self::hashed(&std::fs::read(path)?))
+    /// If there is a file, and it cannot be read.
+    pub fn of_program(program: &str) -> io::Result<Self> {
+        let file = Path::new(program);
+        let bytes = if file.exists() { std::fs::read(file)? } else { program.as_bytes().to_vec() };
+        Ok(Self::hashed(&bytes))
     }
 
     fn hashed(program: &[u8]) -> Self {

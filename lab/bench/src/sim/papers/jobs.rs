@@ -81,6 +81,7 @@ fn words(job: &Job<'_>, args: &SimPapers) -> Vec<OsString> {
     words.push(args.folder.clone().into());
     let mut option = |name: &str, value: &str| words.push(format!("--{name}={value}").into());
     args.figure.iter().for_each(|figure| option("figure", figure));
+    args.program.iter().for_each(|program| option("program", program));
     args.sweep.iter().for_each(|texts| option("sweep", texts));
     option("runs", &args.runs.to_string());
     option("seed", &args.seed.to_string());
@@ -104,8 +105,10 @@ mod tests {
     fn the_rows_of_all_processes_are_the_table() {
         let folder = one("jobs", TINY);
         let text = Some(String::new());
-        let (rows, figure, stamps) = (folder.join("rows"), Some("Figure".to_owned()), Stamps::own());
-        let all = SimPapers { sweep: text, figure, paper: true, out: Some(rows.clone()), ..args(&folder) };
+        let (rows, figure) = (folder.join("rows"), Some("Figure".to_owned()));
+        let program = Some("the program of this test".to_owned());
+        let all = SimPapers { sweep: text, figure, paper: true, out: Some(rows.clone()), program, ..args(&folder) };
+        let stamps = Stamps::of_program("the program of this test").unwrap();
         let papers = data::read(&folder, None).unwrap();
         let mut out = Out::open(&rows).unwrap();
         let jobs = missing(&papers, &all, &stamps, &out).unwrap();
@@ -118,6 +121,7 @@ mod tests {
             let Sim::Papers(one) = *what else { panic!("{}", job.what) };
             assert_eq!((one.cell, one.only.as_deref()), (Some(job.cell), Some("tiny")));
             assert_eq!((&one.sweep, one.paper, &one.figure, one.runs), (&all.sweep, true, &all.figure, 1));
+            assert_eq!(one.program, all.program);
             if crate::sim::SIMULATED {
                 execute(&one).unwrap();
             }
@@ -125,11 +129,16 @@ mod tests {
         out.read().unwrap();
         let left = missing(&papers, &all, &stamps, &out).unwrap().len();
         assert_eq!(left, if crate::sim::SIMULATED { 0 } else { 4 });
-        // Any program judges the rows that this one measured.
-        let (judge, table) = (std::env::current_exe().ok(), folder.join("table.md"));
-        execute(&SimPapers { judge, write: Some(table.clone()), ..all.clone() }).unwrap();
-        let text = std::fs::read_to_string(&table).unwrap();
+        // Any program judges the rows that belong to that program, and no others.
+        let judged = |program: &str| {
+            let (table, program) = (folder.join("table.md"), Some(program.to_owned()));
+            execute(&SimPapers { judge: true, program, write: Some(table.clone()), ..all.clone() }).unwrap();
+            std::fs::read_to_string(&table).unwrap()
+        };
+        let text = judged("the program of this test");
         assert_eq!(text.contains("not run"), !crate::sim::SIMULATED, "{text}");
+        let text = judged("another/program");
+        assert!(text.contains("not run") && text.contains("rows of the program program,"), "{text}");
         std::fs::remove_dir_all(folder).unwrap();
     }
 
