@@ -2,6 +2,7 @@
 //! may change its result, since statics keep their content. So each side of a claim is measured by a process of its own,
 //! which runs this command with `--cell`.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -50,12 +51,16 @@ pub fn measure(papers: &[Paper], args: &SimPapers, jobs: usize, stamps: &Stamps,
 
 fn missing<'a>(papers: &'a [Paper], args: &'a SimPapers, stamps: &Stamps, out: &Out) -> Result<Vec<Job<'a>>, Failure> {
     let mut jobs = Vec::new();
+    // Claims of several figures may need the same row.
+    let mut planned = HashSet::new();
     for paper in papers {
         for (number, figure) in chosen(paper, args).enumerate() {
             let plan = plan(paper, figure, args)?;
             let stamp = stamps.of(&plan.setting);
             for (place, (side, contender)) in plan.sides.iter().enumerate() {
-                if out.done(&stamp, &plan.contenders[*contender], side.threads).is_none() {
+                let contender = &plan.contenders[*contender];
+                let row = format!("{stamp} {} {:?} {}", contender.name, contender.cell.facts(), side.threads);
+                if out.done(&stamp, contender, side.threads).is_none() && planned.insert(row) {
                     let cell = Cell { figure: number, side: place };
                     let what = format!("{}, {}: {}, {} threads", paper.key, figure.name, side.name, side.threads);
                     jobs.push(Job { paper, cell, what });
@@ -139,6 +144,17 @@ mod tests {
         assert_eq!(text.contains("not run"), !crate::sim::SIMULATED, "{text}");
         let text = judged("another/program");
         assert!(text.contains("not run") && text.contains("rows of the program program,"), "{text}");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_row_of_two_figures_is_measured_once() {
+        let figure = &TINY[TINY.find("[[figure]]").unwrap()..];
+        let folder = one("twice", &format!("{TINY}{}", figure.replace("Figure 1", "Figure 2")));
+        let (papers, rows) = (data::read(&folder, None).unwrap(), folder.join("rows"));
+        assert_eq!(papers[0].figure.len(), 2);
+        let (args, out) = (args(&folder), Out::open(&rows).unwrap());
+        assert_eq!(missing(&papers, &args, &Stamps::own(), &out).unwrap().len(), 4);
         std::fs::remove_dir_all(folder).unwrap();
     }
 
