@@ -369,7 +369,7 @@ mod tests {
                 return add(tx);
             }
             // The transaction reads the moment at which it began, and the row changes afterwards.
-            std::thread::scope(|s| s.spawn(|| db.transact(add)).join()).expect("no panic")?;
+            thread::scope(|s| s.spawn(|| db.transact(add)).join()).expect("no panic")?;
             add(tx)?;
             unreachable!("{}: the row has changed", S::NAME)
         })

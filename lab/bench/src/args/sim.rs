@@ -198,9 +198,9 @@ pub struct SimPapers {
     /// Measure in N processes at a time, each with a row of its own; the rows go to --out. A process needs up to 2 GB
     #[arg(long, value_name = "N", value_parser = count, requires = "out")]
     pub jobs: Option<usize>,
-    /// The program to which the rows of --out belong: a file, whose bytes are compared, or another text, such as a
-    /// commit. With a text, a program that was built again from the same source goes on with the rows [default: this
-    /// program's file]
+    /// The program to which the rows of --out belong: a file, whose bytes are compared, or a text without folders, such
+    /// as a commit. With a text, a program that was built again from the same source goes on with the rows [default:
+    /// this program's file]
     #[arg(long, value_name = "FILE|TEXT", requires = "out")]
     pub program: Option<String>,
     /// Measure nothing: judge the rows of --out that belong to --program. A claim without rows is not judged. Any build

@@ -223,14 +223,14 @@ impl Stamps {
         Self::hashed(&std::env::current_exe().and_then(std::fs::read).unwrap_or_default())
     }
 
-    /// Returns the stamps of a program: a file, or what another text stands for.
+    /// Returns the stamps of a program: a file, or what another text stands for. A text with folders is a file's name.
     ///
     /// # Errors
-    /// If there is a file, and it cannot be read.
+    /// If the file cannot be read.
     pub fn of_program(program: &str) -> io::Result<Self> {
-        let file = Path::new(program);
-        let bytes = if file.exists() { std::fs::read(file)? } else { program.as_bytes().to_vec() };
-        Ok(Self::hashed(&bytes))
+        let path = Path::new(program);
+        let is_file = path.exists() || path.components().count() > 1;
+        Ok(Self::hashed(&if is_file { std::fs::read(path)? } else { program.as_bytes().to_vec() }))
     }
 
     fn hashed(program: &[u8]) -> Self {

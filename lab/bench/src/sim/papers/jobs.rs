@@ -137,13 +137,14 @@ mod tests {
         // Any program judges the rows that belong to that program, and no others.
         let judged = |program: &str| {
             let (table, program) = (folder.join("table.md"), Some(program.to_owned()));
-            execute(&SimPapers { judge: true, program, write: Some(table.clone()), ..all.clone() }).unwrap();
-            std::fs::read_to_string(&table).unwrap()
+            execute(&SimPapers { judge: true, program, write: Some(table.clone()), ..all.clone() })
+                .map(|_| std::fs::read_to_string(&table).unwrap())
         };
-        let text = judged("the program of this test");
+        let text = judged("the program of this test").unwrap();
         assert_eq!(text.contains("not run"), !crate::sim::SIMULATED, "{text}");
-        let text = judged("another/program");
-        assert!(text.contains("not run") && text.contains("rows of the program program,"), "{text}");
+        let text = judged("another program").unwrap();
+        assert!(text.contains("not run") && text.contains("rows of the program another program,"), "{text}");
+        assert!(judged("no/such file").unwrap_err().to_string().contains("--program no/such file: "));
         std::fs::remove_dir_all(folder).unwrap();
     }
 
