@@ -23,6 +23,7 @@
 //! Words and their packing are in [`layout`], changes of a locked page in [`edit`], and the copies that scans read in
 //! [`copy`].
 
+mod boxed;
 mod copy;
 mod edit;
 mod layout;
@@ -33,14 +34,13 @@ use crate::search::chunk;
 use crate::structure::{Bytes, Form as _};
 use archipelago_platform::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering::*};
 use archipelago_platform::hint;
-use archipelago_platform::memory::taken_by;
 use archipelago_platform::simd;
 use archipelago_sync::version_lock::VersionLock;
+use boxed::Boxed;
 use copy::{BytesCopy, IN_ORDER, Scratch};
-use core::alloc::Layout;
 use core::cmp::Ordering;
 use edit::{UNDERFULL, UNDERFULL_WORDS};
-use layout::{BOXED, Boxed, Info, LONG_HIGH, LONG_KEY, Meta, SLOT, SLOTS, WORDS, boxed, compare, lent};
+use layout::{BOXED, Info, LONG_HIGH, LONG_KEY, Meta, SLOT, SLOTS, WORDS, compare};
 
 /// The page, as the module's documentation describes it.
 #[repr(C, align(64))]
@@ -84,7 +84,7 @@ impl BytesPage {
             let address = self.word(top);
             self.trust(seen)?;
             // SAFETY: the word was validated: it is the next page's `low`, which outlives the caller's guard or lock.
-            return Ok(key.cmp(unsafe { boxed(address) }));
+            return Ok(key.cmp(unsafe { Boxed::at(address) }));
         }
         for at in top..WORDS {
             let order = chunk(key, 8 * (at - top)).cmp(&self.word(at));
@@ -106,7 +106,7 @@ impl PageForm for Bytes {
 
     /// Returns the number of bytes that a box of a byte string takes.
     fn bound_bytes(low: &[u8]) -> usize {
-        taken_by(Layout::new::<Boxed>()) + taken_by(Layout::for_value(low))
+        Boxed::bytes(low.len())
     }
 }
 
@@ -123,7 +123,7 @@ impl Page<Bytes> for BytesPage {
             meta: AtomicU64::new(0),
             tags: [const { AtomicU8::new(0) }; SLOTS],
             words: [const { AtomicU64::new(0) }; WORDS],
-            low: AtomicPtr::new(Box::into_raw(Box::new(low.into()))),
+            low: AtomicPtr::new(Boxed::create(low)),
             next: AtomicPtr::new(next.cast_mut()),
         };
         page.reset(page.bound(next, &mut Vec::new()));
@@ -230,11 +230,11 @@ impl Page<Bytes> for BytesPage {
         if key.len() <= LONG_KEY {
             return self.append(key, tag, value, 0);
         }
-        let address = Box::into_raw(Box::new(Boxed::from(key)));
+        let address = Boxed::create(key);
         let pushed = self.append(key, tag, value, address.expose_provenance() as u64);
         if !pushed {
             // SAFETY: the box was made above, and is not stored.
-            drop(unsafe { Box::from_raw(address) });
+            unsafe { Boxed::free(address) };
         }
         pushed
     }
@@ -320,17 +320,17 @@ impl Page<Bytes> for BytesPage {
 
     fn low(&self) -> &[u8] {
         // SAFETY: `low` is set before the page is published, never changed, and freed with the page.
-        unsafe { lent(self.low.load(Relaxed)) }
+        unsafe { Boxed::lent(self.low.load(Relaxed)) }
     }
 
     unsafe fn destroy(at: *mut Self) {
         // SAFETY: the caller guarantees that only this thread has the page, and that this happens once.
-        drop(unsafe { Box::from_raw((*at).low.load(Relaxed)) });
+        unsafe { Boxed::free((*at).low.load(Relaxed)) };
     }
 
     unsafe fn reclaim_key(key: *mut ()) {
         // SAFETY: the caller guarantees the contract; `push` has made the box.
-        drop(unsafe { Box::from_raw(key.cast::<Boxed>()) });
+        unsafe { Boxed::free(key.cast()) };
     }
 
     fn check(&self) {

@@ -1,7 +1,8 @@
 //! A private copy of a [`BytesPage`]'s entries, to sort, search and read.
 
+use super::boxed::Boxed;
 use super::layout::{
-    BOXED, IN_SLOT, Info, LONG_HIGH, LONG_KEY, Meta, SLOT, SLOTS, WORDS, boxed, compare, tail_words, unchanging,
+    BOXED, IN_SLOT, Info, LONG_HIGH, LONG_KEY, Meta, SLOT, SLOTS, WORDS, compare, tail_words, unchanging,
 };
 use super::{Bytes, BytesPage, PageCopy};
 use archipelago_platform::atomic::Ordering::Relaxed;
@@ -71,7 +72,7 @@ impl BytesCopy {
         match self.address(at) {
             0 => self.meta.prefix + self.info(at).len() as usize,
             // SAFETY: a validated copy's boxed keys live as long as the guard or lock under which it is used.
-            address => unsafe { boxed(address) }.len(),
+            address => unsafe { Boxed::at(address) }.len(),
         }
     }
 
@@ -169,7 +170,7 @@ impl PageCopy<Bytes> for BytesCopy {
             }
         } else if let Some(prefix) = key.get_mut(..self.meta.prefix) {
             // SAFETY: a validated copy's bound lives as long as the guard or lock under which it is used.
-            let high = unsafe { boxed(self.words[top]) };
+            let high = unsafe { Boxed::at(self.words[top]) };
             prefix.copy_from_slice(&high[..prefix.len()]);
         }
         // A prefix for which the buffer has no room is one of boxed keys only.
@@ -186,7 +187,7 @@ impl PageCopy<Bytes> for BytesCopy {
         let (info, prefix) = (Info(info), self.meta.prefix);
         if info.len() == BOXED {
             // SAFETY: a validated copy's boxed keys live as long as the guard or lock under which it is used.
-            return (unsafe { boxed(self.words[info.place()]) }, value);
+            return (unsafe { Boxed::at(self.words[info.place()]) }, value);
         }
         let (in_slot, behind) = key[prefix..].split_at_mut(IN_SLOT);
         in_slot[..8].copy_from_slice(&head.to_be_bytes());

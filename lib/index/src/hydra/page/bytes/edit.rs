@@ -1,6 +1,7 @@
 //! Changing a locked [`BytesPage`]: adding entries, rebuilding under other bounds, splitting, merging. The module
 //! `bytes` explains the layout: the common prefix, and the tails of keys in the heap.
 
+use super::boxed::Boxed;
 use super::copy::{BytesCopy, Scratch};
 use super::layout::{
     BOXED, IN_SLOT, Info, LONG_HIGH, LONG_KEY, Meta, SLOT, SLOTS, WORDS, compare, tail_words, unchanging,
@@ -92,7 +93,7 @@ impl BytesPage {
         // SAFETY: a locked page's neighbour is not retired.
         let low = unsafe { (*next).low.load(Relaxed) };
         // SAFETY: a page's `low` lives as long as the page.
-        buffer.extend_from_slice(unsafe { &*low });
+        buffer.extend_from_slice(unsafe { Boxed::lent(low) });
         Some((buffer, low.expose_provenance() as u64))
     }
 

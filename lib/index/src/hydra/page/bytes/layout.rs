@@ -1,9 +1,9 @@
 //! Words and numbers of a [`BytesPage`](super::BytesPage): sizes, packed fields, and reading keys as words.
 
+use super::boxed::Boxed;
 use crate::points;
 use crate::search::chunk;
 use archipelago_platform::hint;
-use archipelago_platform::touch;
 use core::cmp::Ordering;
 use core::convert::Infallible;
 
@@ -28,9 +28,6 @@ pub(super) const LONG_HIGH: usize = 64;
 
 /// The value of a slot's length field if the key is boxed.
 pub(super) const BOXED: u64 = 0xFFFF;
-
-/// An immutable byte string. Pages store the address of a `Boxed` in one word.
-pub(super) type Boxed = Box<[u8]>;
 
 /// What a page stores about its contents, in one word.
 #[derive(Clone, Copy)]
@@ -68,23 +65,6 @@ impl Meta {
 #[inline]
 pub(super) fn tail_words(len: usize, prefix: usize) -> usize {
     if len > LONG_KEY { 1 } else { (len - prefix).saturating_sub(IN_SLOT).div_ceil(8) }
-}
-
-/// # Safety
-/// `word` must be the address of a `Boxed` that is live for `'a`.
-pub(super) unsafe fn boxed<'a>(word: u64) -> &'a [u8] {
-    // SAFETY: the caller guarantees the contract.
-    unsafe { lent(core::ptr::with_exposed_provenance(word as usize)) }
-}
-
-/// # Safety
-/// There must be a `Boxed` at `at` that is live for `'a`.
-pub(super) unsafe fn lent<'a>(at: *const Boxed) -> &'a [u8] {
-    touch(at, size_of::<Boxed>());
-    // SAFETY: the caller guarantees the contract.
-    let bytes: &[u8] = unsafe { &*at };
-    touch(bytes.as_ptr(), bytes.len());
-    bytes
 }
 
 /// The third word of a slot.
@@ -149,7 +129,7 @@ pub(super) fn compare<E>(
         trust()?;
         // SAFETY: the word has been validated: it is a boxed key of this page, which is live as long as the caller's
         // guard or lock.
-        return Ok(key.cmp(unsafe { boxed(address) }));
+        return Ok(key.cmp(unsafe { Boxed::at(address) }));
     }
     let place = info.place().min(WORDS);
     for at in 0..info.tail_words().min(WORDS - place) {
