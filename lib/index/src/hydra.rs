@@ -42,6 +42,7 @@ mod shortcuts;
 mod snapshot;
 mod stats;
 mod structure;
+mod turns;
 mod upkeep;
 
 #[doc(hidden)]

@@ -21,7 +21,9 @@ pub enum SearchLayerKind {
 pub enum Maintainers {
     /// One background thread per NUMA node (the first one also collects the changes that all threads have logged). The
     /// threads are started when the map has grown past a few hundred pages, and sleep when there is nothing to do. This
-    /// is the thesis's design, and the default.
+    /// is the thesis's design, and the default. It goes past the thesis where clients have all processors: when a
+    /// thread had to wait for a processor during its round, clients do the next rounds as with
+    /// [`Clients`](Self::Clients), if such a round takes at most ten milliseconds.
     #[default]
     Background,
     /// Client threads, during their operations: the map has no thread. (In an idle map the last removed memory is freed

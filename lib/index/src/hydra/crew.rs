@@ -2,6 +2,7 @@
 //! do.
 
 use super::stats::MaintenanceStats;
+use super::turns::Turns;
 use archipelago_platform::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::*};
 use archipelago_platform::sync::{Arc, Mutex, OnceLock};
 use archipelago_platform::thread::{self, Crew, Thread};
@@ -19,6 +20,7 @@ pub(super) struct Background {
     pub(super) threads: Mutex<Crew>,
     /// Whether thread 0 knows of garbage, see `maintain/background.rs`.
     pub(super) garbage: AtomicU8,
+    pub(super) turns: Turns,
 }
 
 /// Garbage was added after the last look (a check by thread 0, see `maintain/background.rs`), and another look will
@@ -62,7 +64,12 @@ pub(super) enum Woken {
 
 impl Background {
     pub(super) fn new() -> Self {
-        Self { wake: OnceLock::new(), threads: Mutex::new(Crew::default()), garbage: AtomicU8::new(NEW) }
+        Self {
+            wake: OnceLock::new(),
+            threads: Mutex::new(Crew::default()),
+            garbage: AtomicU8::new(NEW),
+            turns: Turns::default(),
+        }
     }
 
     pub(super) fn wake(&self) -> Option<&Arc<Wake>> {

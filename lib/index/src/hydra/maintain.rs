@@ -2,7 +2,8 @@
 //! (thesis §4.3.4, §4.3.5).
 //!
 //! A *round* drains all op logs into a merged log ([`oplog`](super::oplog)); every replica's updater applies merged
-//! logs in order. The thread that notices that enough changes are pending starts a round. So no thread polls, and an
+//! logs in order. The thread that notices that enough changes are pending starts a round, or does it, see
+//! [`turns`](super::turns). So no thread polls, and an
 //! idle map uses no processor time. When a map becomes idle, a thread does the remaining work, and checks for it a
 //! bounded number of times, see [`background`]. If few pages are left in their chunks, they are moved together, see
 //! [`compact`].
@@ -67,12 +68,15 @@ impl<F: HydraForm> Core<F> {
         if !self.combine_if_due(&mut combiner) {
             return;
         }
+        self.maintenance.background.turns.take();
         drop(combiner);
         for node in 0..self.layers.len() {
             self.update(local, node);
         }
         self.reclaim(local);
         self.compact_if_sparse(local.node, false);
+        // The layer's previous snapshot was retired, which the map's thread frees, if there is one.
+        self.note_garbage();
     }
 
     /// Combines, unless too few changes are pending. Returns whether a round was due.

@@ -34,6 +34,7 @@
 
 use super::super::crew::{GARBAGE, NEW, ROUND, Sleeper, UNWATCHED, WATCHED, Wake, Woken};
 use super::super::shared::Core;
+use super::super::turns::Stopwatch;
 use super::super::upkeep::lock;
 use crate::hydra::HydraForm;
 use archipelago_platform::atomic::{AtomicBool, Ordering::*};
@@ -86,12 +87,16 @@ impl<F: HydraForm> Core<F> {
     }
 
     /// Wakes the combiner's thread, and first starts the threads if necessary. Returns `false` if clients have to do
-    /// the round: no threads can be started, or this is a fork's child and no thread was at work at the fork.
+    /// the round: it is their turn, no threads can be started, or this is a fork's child and no thread was at work at
+    /// the fork.
     pub(super) fn wake_background(&self) -> bool {
         let Some(wake) = self.maintenance.background.wake.get_or_init(|| self.start_background()) else { return false };
         if wake.is_lost() {
             // Clients may take over only if the threads held no lock at the fork.
             return !wake.all_rest();
+        }
+        if self.maintenance.background.turns.are_clients() {
+            return false;
         }
         wake.rouse(0, ROUND);
         true
@@ -124,6 +129,7 @@ impl<F: HydraForm> Core<F> {
 
     /// Does the part of a round that belongs to the thread of `node`.
     fn round(&self, node: usize, wake: &Wake) {
+        let stopwatch = Stopwatch::start();
         {
             let guard = self.domain.pin();
             let local = self.local_at(&guard, node);
@@ -135,6 +141,7 @@ impl<F: HydraForm> Core<F> {
         }
         self.reclaim_retired();
         if node == 0 {
+            self.maintenance.background.turns.judge(&stopwatch, self.layers.len());
             self.compact_if_sparse(node, false);
         }
         // If the round had changes, the layer's previous snapshot was retired, which is garbage.

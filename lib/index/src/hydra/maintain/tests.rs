@@ -444,3 +444,32 @@ fn a_thread_that_comes_too_late_makes_no_round() {
     assert!(!core.combine_if_due(&mut core.lock_combiner()));
     assert_eq!(map.maintenance_stats().rounds, rounds + 1);
 }
+
+/// While it is the clients' turn, clients do the rounds. What these rounds retire is freed, although clients look for no
+/// garbage: the map's thread is told of it.
+#[test]
+fn clients_take_turns_and_the_thread_frees_what_they_retire() {
+    let map: HydraList<u64, u64> = HydraList::builder().topology(Topology::synthetic(1, 2)).build();
+    let session = map.pin();
+    let mut keys = 0..;
+    let mut fill = |pages: u64| session.extend(keys.by_ref().take((pages * FULL) as usize).map(|key| (key, key)));
+    fill(1_024);
+    map.sync();
+    let rests = |stats: MaintenanceStats| stats.threads == 1 && stats.done == stats.roused;
+    while !rests(map.maintenance_stats()) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let turns = &session.core.maintenance.background.turns;
+    turns.give();
+    let mut pages = 0;
+    while turns.are_clients() {
+        assert!(pages < 8 * 1_024, "no client takes a turn");
+        fill(64);
+        pages += 64;
+    }
+    let is_clean = (0..20_000).any(|_| {
+        thread::sleep(Duration::from_millis(1));
+        map.stats().garbage.objects == 0
+    });
+    assert!(is_clean, "the thread does not look for garbage");
+}
