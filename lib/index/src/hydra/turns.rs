@@ -40,6 +40,12 @@ impl Turns {
         self.0.store(TURNS, Relaxed);
     }
 
+    /// A test hook: how many turns are left.
+    #[cfg(test)]
+    pub(super) fn left(&self) -> u32 {
+        self.0.load(Relaxed)
+    }
+
     /// Notes that a client has begun a round. Only the thread that has the combiner calls this.
     pub(super) fn take(&self) {
         self.0.store(self.0.load(Relaxed).saturating_sub(1), Relaxed);

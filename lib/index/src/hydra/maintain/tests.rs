@@ -464,8 +464,10 @@ fn clients_take_turns_and_the_thread_frees_what_they_retire() {
     let mut pages = 0;
     while turns.are_clients() {
         assert!(pages < 8 * 1_024, "no client takes a turn");
+        let left = turns.left();
         fill(64);
         pages += 64;
+        assert!(turns.left() + 2 >= left, "the thread has done a round: a twentieth of the pages is due, 51 or more");
     }
     let is_clean = (0..20_000).any(|_| {
         thread::sleep(Duration::from_millis(1));
