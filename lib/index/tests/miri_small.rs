@@ -113,6 +113,12 @@ fn words_alone() {
     alone(list::<u64, _>(SearchLayerKind::Snapshot), word);
 }
 
+/// Pages of consecutive keys get a form of their own.
+#[test]
+fn consecutive_words_alone() {
+    alone(list::<u64, _>(SearchLayerKind::Snapshot), |n| n);
+}
+
 #[test]
 fn words_alone_by_tree() {
     alone(list::<u64, _>(SearchLayerKind::Art), word);

@@ -63,7 +63,7 @@ impl<F: HydraForm> Core<F> {
     #[inline]
     fn approach<'g>(&'g self, guard: &'g Guard<'_>, stop: &mut Stop<'g, F>, key: F::Probe<'_>) {
         let (page, version, _) = self.target(guard, stop.page, key);
-        let candidates = page.candidates(F::tag(key));
+        let candidates = page.candidates(key, F::tag(key));
         *stop = Stop { page, version: Some(version), candidates };
         if candidates != 0 {
             page.prefetch_slot(candidates.trailing_zeros() as usize);

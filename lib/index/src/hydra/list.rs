@@ -202,8 +202,7 @@ impl<F: HydraForm> Core<F> {
     #[inline(always)]
     fn find(&self, page: &F::Page, key: F::Probe<'_>, tag: u8, seen: Seen) -> Result<Option<usize>, Changed> {
         if self.config.is(Experiment::NoTags) {
-            // A page has fewer slots than a word has bits.
-            return page.find_among((1 << page.len()) - 1, key, seen);
+            return page.find_among(page.occupied(), key, seen);
         }
         page.find(key, tag, seen)
     }
@@ -263,7 +262,7 @@ impl<F: HydraForm> Core<F> {
                 }
                 continue;
             }
-            let prepared = page.prepare_push();
+            let prepared = page.prepare_push(key);
             if !page.lock().try_lock_at(version) {
                 self.wait(&backoff);
                 continue;

@@ -3,8 +3,10 @@
 //! A page has the entries of one key range `[low, high)`, unsorted, with a one-byte *tag* (fingerprint) per slot.
 //! Two layouts implement [`Page`]: [`word`] for keys that are a `u64` and [`bytes`] for byte strings.
 //!
+//! Pages of words have a second form without keys and tags ([`word::dense`]), to which 1 and 2 do not apply.
+//!
 //! Invariants of both layouts, on which the list relies:
-//! 1. Occupied slots are dense: slots `0..len` have a non-zero tag, the others a zero tag.
+//! 1. Occupied slots come first: slots `0..len` have a non-zero tag, the others a zero tag.
 //! 2. The first `sorted` slots are in ascending key order. (This replaces the permutation array of Mathew's thesis: a
 //!    scan that finds a page unsorted sorts it in place, so the next scan copies a run instead of chasing indices.)
 //! 3. `low` never changes while a page is live; `high` is the next page's `low`, or +∞ on the last page.
@@ -148,17 +150,23 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// page. Returns `false` on the last page.
     fn ends_before(&self, bound: F::Probe<'_>, seen: Seen) -> Result<bool, Changed>;
 
-    /// Returns the slots whose tag matches, as a bit mask.
-    fn candidates(&self, tag: u8) -> u64;
+    /// Returns the slots that may hold `key`, whose tag is `tag`, as a bit mask.
+    fn candidates(&self, key: F::Probe<'_>, tag: u8) -> u64;
 
-    /// Prefetches the entry in `slot`.
+    /// Returns all slots that hold entries, as [`candidates`](Self::candidates).
+    fn occupied(&self) -> u64 {
+        (1 << self.len()) - 1
+    }
+
+    /// Prefetches the entry of the candidate `slot`.
     fn prefetch_slot(&self, slot: usize);
 
     /// Prefetches the cache lines that [`push`](Self::push) will write, for a caller that is about to lock the page.
     /// (The lock's atomic operation waits for all earlier writes, so the lines are fetched before it.) Returns
     /// information for `push`, which is valid while the version does not change.
     #[inline]
-    fn prepare_push(&self) -> usize {
+    fn prepare_push(&self, key: F::Probe<'_>) -> usize {
+        let _ = key;
         0
     }
 
@@ -168,7 +176,7 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// Returns the slot that holds `key`.
     #[inline]
     fn find(&self, key: F::Probe<'_>, tag: u8, seen: Seen) -> Result<Option<usize>, Changed> {
-        let candidates = self.candidates(tag);
+        let candidates = self.candidates(key, tag);
         point(points::CANDIDATES);
         if candidates == 0 { Ok(None) } else { self.find_among(candidates, key, seen) }
     }
@@ -220,6 +228,11 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
 
     /// Removes an entry.
     fn remove(&self, slot: usize) -> Removed;
+
+    /// Removes one of the entries, if there are any.
+    fn pop(&self) -> Option<Removed> {
+        self.len().checked_sub(1).map(|slot| self.remove(slot))
+    }
 
     /// Writes the entries of a *whole* copy, which was made under this lock, back in the copy's order.
     fn write_back(&self, copy: &Self::Copy);

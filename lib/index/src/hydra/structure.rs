@@ -248,7 +248,9 @@ unsafe impl<F: HydraForm> Structure<F> for Core<F> {
 
     fn held(&self) -> Held {
         let (pages, layers) = (self.pages(), self.layer_bytes());
-        Held { bytes: self.page_bytes() + self.outside_bytes() + layers, pages, room: pages * F::Page::SLOTS, layers }
+        // A page of consecutive words has more entries than slots.
+        let room = (pages * F::Page::SLOTS).max(self.len());
+        Held { bytes: self.page_bytes() + self.outside_bytes() + layers, pages, room, layers }
     }
 
     fn outside(&self, key: F::Probe<'_>) -> usize {
@@ -296,8 +298,7 @@ unsafe impl<F: HydraForm> Structure<F> for Core<F> {
             if core::mem::replace(&mut skip, locked) || locked {
                 return;
             }
-            for slot in (0..page.len()).rev() {
-                let removed = page.remove(slot);
+            while let Some(removed) = page.pop() {
                 if !removed.key.is_null() {
                     // SAFETY: no other thread uses the map, so this thread owns the entry.
                     unsafe { F::Page::reclaim_key(removed.key) };

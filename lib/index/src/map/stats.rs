@@ -15,7 +15,8 @@ pub struct Stats {
     /// freed yet.
     pub pages: usize,
     /// The number of entries for which the pages have room; 0 for structures without pages. `entries / room` is the
-    /// pages' fill factor.
+    /// pages' fill factor. (A `HydraList`'s page of consecutive numbers takes 64 entries, but counts with the 47 of
+    /// other pages; the room is never less than the entries.)
     pub room: usize,
     /// The bytes of search layers; 0 for structures without search layers.
     pub layers: usize,

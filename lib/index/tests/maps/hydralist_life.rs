@@ -92,7 +92,7 @@ fn maps_survive_serde() {
 }
 
 /// A map with at least this many entries has a background thread.
-const LARGE: u64 = 26_000;
+const LARGE: u64 = 36_000;
 
 /// A value that may own the map that contains it.
 struct Owner {

@@ -8,7 +8,7 @@ use crate::hydra::Session;
 use crate::hydra::config::SearchLayerKind;
 use crate::hydra::oplog::OpKind;
 use crate::hydra::page::Page;
-use crate::hydra::page::word::WordPage;
+use crate::hydra::page::word::{SLOTS, WINDOW, WordPage};
 use crate::structure::Word;
 use archipelago_platform::atomic::AtomicUsize;
 use archipelago_platform::sync::OnceLock;
@@ -19,10 +19,10 @@ use archipelago_sync::version_lock::Look;
 use core::ops::Bound;
 use core::ptr::NonNull;
 
-/// The number of entries of a full page.
-const FULL: u64 = crate::hydra::page::word::SLOTS as u64;
+/// The number of entries of a full page of consecutive keys.
+const FULL: u64 = WINDOW as u64;
 /// The least number of entries of a page that is not underfull.
-const ENOUGH: u64 = FULL / 4;
+const ENOUGH: u64 = SLOTS as u64 / 4;
 
 type Address = NonNull<WordPage>;
 

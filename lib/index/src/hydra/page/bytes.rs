@@ -169,7 +169,7 @@ impl Page<Bytes> for BytesPage {
     }
 
     #[inline]
-    fn candidates(&self, tag: u8) -> u64 {
+    fn candidates(&self, _: &[u8], tag: u8) -> u64 {
         simd::match_bytes(&self.tags, tag)
     }
 
@@ -198,7 +198,7 @@ impl Page<Bytes> for BytesPage {
 
     #[inline]
     fn len(&self) -> usize {
-        (self.candidates(0) | 1 << SLOTS).trailing_zeros() as usize
+        (self.candidates(&[], 0) | 1 << SLOTS).trailing_zeros() as usize
     }
 
     #[inline]
@@ -337,7 +337,7 @@ impl Page<Bytes> for BytesPage {
         let (len, meta) = (self.len(), self.meta());
         assert!(meta.sorted <= len, "sorted run of {} in {len} entries", meta.sorted);
         assert!(len * SLOT <= meta.floor, "slots and heap do not overlap");
-        assert!(self.tags[len..].iter().all(|tag| tag.load(Relaxed) == 0), "slots are dense");
+        assert!(self.tags[len..].iter().all(|tag| tag.load(Relaxed) == 0), "occupied slots come first");
         let mut copy = self.copied();
         let mut scratch = Scratch::default();
         let mut previous: Option<Vec<u8>> = None;

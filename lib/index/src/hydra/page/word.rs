@@ -1,4 +1,5 @@
-//! The page for keys that fit one word: 832 bytes, 13 cache lines, 47 slots.
+//! The page for keys that fit one word: 832 bytes, 13 cache lines, 47 slots. Pages of consecutive keys have another form,
+//! with 64 values and no keys, see [`dense`].
 //!
 //! ```text
 //!   0  version lock        8  high (exclusive)      16  47 tags, then the length of the sorted run   -> line 0
@@ -11,6 +12,8 @@
 //! with this layout measured that separate arrays make look-ups 5-10 % slower, and that 47 slots are the smallest page
 //! at which tags are faster than comparing all keys.
 
+mod dense;
+
 use super::{Changed, Fill, LOCKED, Page, PageCopy, PageForm, Removed, Seen, Unsorted};
 use crate::points;
 use crate::search::partition_point;
@@ -19,6 +22,8 @@ use archipelago_platform::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering::*};
 use archipelago_platform::hint;
 use archipelago_platform::simd;
 use archipelago_sync::version_lock::VersionLock;
+pub(crate) use dense::WINDOW;
+use dense::place;
 
 /// The number of slots per page.
 pub(crate) const SLOTS: usize = 47;
@@ -30,6 +35,9 @@ const SLOT_MASK: u64 = (1 << SLOTS) - 1;
 /// half a page together (compaction merges pages with up to `MOST` entries).
 const UNDERFULL: usize = SLOTS / 4;
 
+/// The number of words of the slots.
+const WORDS: usize = 2 * SLOTS;
+
 /// The page, as the module's documentation describes it.
 #[repr(C, align(64))]
 pub struct WordPage {
@@ -37,27 +45,15 @@ pub struct WordPage {
     /// The exclusive upper bound. On the last page (`next` is null) it is not a bound, so that `u64::MAX` is an
     /// ordinary key.
     high: AtomicU64,
-    /// Slot tags; the byte behind them is the length of the sorted run.
+    /// Slot tags; the byte behind them is the length of the sorted run, or [`DENSE`](dense::DENSE).
     tags: [AtomicU8; 48],
-    entries: [Entry; SLOTS],
+    /// A key and a value for each slot.
+    words: [AtomicU64; WORDS],
     low: AtomicU64,
     next: AtomicPtr<WordPage>,
 }
 
 const _: () = assert!(size_of::<WordPage>() == 832);
-
-#[repr(C, align(16))]
-struct Entry {
-    key: AtomicU64,
-    value: AtomicU64,
-}
-
-impl Entry {
-    #[inline]
-    fn load(&self) -> (u64, u64) {
-        (self.key.load(Relaxed), self.value.load(Relaxed))
-    }
-}
 
 impl WordPage {
     #[inline]
@@ -69,7 +65,7 @@ impl WordPage {
         self.tags[SLOTS].store(sorted as u8, Relaxed);
     }
 
-    /// Returns the number of entries, if all are in order. Occupied slots are dense, so all are in order if the slot
+    /// Returns the number of entries, if all are in order. Occupied slots come first, so all are in order if the slot
     /// behind the sorted run is empty.
     #[inline]
     fn len_if_sorted(&self) -> Option<usize> {
@@ -89,32 +85,51 @@ impl WordPage {
         for _ in 0..STEPS {
             let half = size / 2;
             // SAFETY: start + size <= len <= SLOTS. Either half < size, or both are 0; then the first entry is read.
-            let middle = unsafe { self.entries.get_unchecked(start + half) };
-            start = core::hint::select_unpredictable(middle.key.load(Relaxed) < from, start + half, start);
+            let middle = unsafe { self.words.get_unchecked(2 * (start + half)) };
+            start = core::hint::select_unpredictable(middle.load(Relaxed) < from, start + half, start);
             size -= half;
         }
         // Now size is 1, or 0 if len is.
         start + usize::from(start < len && self.key(start) < from)
     }
 
+    /// Returns the slots with this tag.
+    #[inline]
+    fn slots_with(&self, tag: u8) -> u64 {
+        simd::match_bytes(&self.tags, tag) & SLOT_MASK
+    }
+
+    /// Returns the first of `candidates`, which are slots, that holds `key`.
+    #[inline]
+    fn slot_among(&self, mut candidates: u64, key: u64) -> Option<usize> {
+        while candidates != 0 {
+            let slot = candidates.trailing_zeros() as usize;
+            if self.key(slot) == key {
+                return Some(slot);
+            }
+            candidates &= candidates - 1;
+        }
+        None
+    }
+
     #[inline]
     fn key(&self, slot: usize) -> u64 {
-        self.entries[slot].key.load(Relaxed)
+        self.words[2 * slot].load(Relaxed)
     }
 
     #[inline]
     fn pair(&self, slot: usize) -> (u64, u64) {
-        self.entries[slot].load()
+        (self.key(slot), self.words[2 * slot + 1].load(Relaxed))
     }
 
     #[inline]
     fn put(&self, slot: usize, (key, value): (u64, u64), tag: u8) {
-        self.entries[slot].key.store(key, Relaxed);
-        self.entries[slot].value.store(value, Relaxed);
+        self.words[2 * slot].store(key, Relaxed);
+        self.words[2 * slot + 1].store(value, Relaxed);
         self.tags[slot].store(tag, Relaxed);
     }
 
-    /// Replaces the page's entries by `pairs`, which are ascending.
+    /// Replaces the entries of a page with slots by `pairs`, which are ascending.
     fn fill(&self, pairs: &[(u64, u64)]) {
         let old = self.len();
         for (slot, &pair) in pairs.iter().enumerate() {
@@ -161,7 +176,7 @@ impl Page<Word> for WordPage {
             lock: VersionLock::new(),
             high: AtomicU64::new(high),
             tags: [const { AtomicU8::new(0) }; 48],
-            entries: [const { Entry { key: AtomicU64::new(0), value: AtomicU64::new(0) } }; SLOTS],
+            words: [const { AtomicU64::new(0) }; WORDS],
             low: AtomicU64::new(low),
             next: AtomicPtr::new(next.cast_mut()),
         };
@@ -196,48 +211,72 @@ impl Page<Word> for WordPage {
     }
 
     #[inline]
-    fn candidates(&self, tag: u8) -> u64 {
-        simd::match_bytes(&self.tags, tag) & SLOT_MASK
+    fn candidates(&self, key: u64, tag: u8) -> u64 {
+        if self.is_dense() {
+            return self.find_dense(key).map_or(0, |_| 1 << place(key));
+        }
+        self.slots_with(tag)
     }
 
     #[inline]
     fn prefetch_slot(&self, slot: usize) {
-        hint::prefetch_read(&raw const self.entries[slot]);
+        let at = if self.is_dense() { slot } else { 2 * slot };
+        hint::prefetch_read(self.words.as_ptr().wrapping_add(at));
     }
 
     #[inline]
-    fn prepare_push(&self) -> usize {
+    fn prepare_push(&self, key: u64) -> usize {
+        if self.is_dense() {
+            hint::prefetch_read(&raw const self.words[place(key)]);
+            return 0;
+        }
         let len = self.len();
         // A full page will be split, and the split reads all entries. So the address may be that of any entry of the
         // page.
-        hint::prefetch_read(self.entries.as_ptr().wrapping_add(len));
+        hint::prefetch_read(self.words.as_ptr().wrapping_add(2 * len));
         len
     }
 
     #[inline]
-    fn find_among(&self, mut candidates: u64, key: u64, _: Seen) -> Result<Option<usize>, Changed> {
-        while candidates != 0 {
-            let slot = candidates.trailing_zeros() as usize;
-            if self.key(slot) == key {
-                return Ok(Some(slot));
-            }
-            candidates &= candidates - 1;
+    fn find_among(&self, candidates: u64, key: u64, _: Seen) -> Result<Option<usize>, Changed> {
+        if self.is_dense() {
+            return Ok(self.find_dense(key));
         }
-        Ok(None)
+        // If the page has lost the dense form meanwhile, the candidates were not slots.
+        Ok(self.slot_among(candidates & SLOT_MASK, key))
+    }
+
+    #[inline]
+    fn find(&self, key: u64, tag: u8, _: Seen) -> Result<Option<usize>, Changed> {
+        if self.is_dense() {
+            hint::point(points::CANDIDATES);
+            return Ok(self.find_dense(key));
+        }
+        let candidates = self.slots_with(tag);
+        hint::point(points::CANDIDATES);
+        Ok(self.slot_among(candidates, key))
     }
 
     #[inline]
     fn value_word(&self, slot: usize) -> &AtomicU64 {
-        &self.entries[slot].value
+        &self.words[slot.checked_sub(WINDOW).unwrap_or(2 * slot + 1)]
     }
 
     #[inline]
     fn len(&self) -> usize {
-        (self.candidates(0) | !SLOT_MASK).trailing_zeros() as usize
+        if self.is_dense() {
+            return self.bits().count_ones() as usize;
+        }
+        (self.slots_with(0) | !SLOT_MASK).trailing_zeros() as usize
     }
 
     #[inline]
     fn successor(&self, from: u64) -> Result<Option<(u64, u64)>, Unsorted> {
+        if self.is_dense() {
+            let first = self.dense_from(from).next();
+            hint::point(points::ABOVE);
+            return Ok(first);
+        }
         let len = self.len_if_sorted().ok_or(Unsorted)?;
         let slot = self.below(from, len);
         hint::point(points::ABOVE);
@@ -246,6 +285,9 @@ impl Page<Word> for WordPage {
 
     #[inline]
     fn copy_from(&self, from: u64, limit: usize, seen: Seen, copy: &mut WordCopy) -> Result<(), Changed> {
+        if self.is_dense() {
+            return copy.take_dense(self, from, limit, seen);
+        }
         let len = self.len();
         if self.sorted() < len {
             return self.copy_all(seen, copy);
@@ -259,6 +301,9 @@ impl Page<Word> for WordPage {
 
     #[inline]
     fn copy_first(&self, limit: usize, seen: Seen, copy: &mut WordCopy) -> Result<(), Changed> {
+        if self.is_dense() {
+            return copy.take_dense(self, 0, limit, seen);
+        }
         let len = self.len();
         if self.sorted() < len {
             return self.copy_all(seen, copy);
@@ -269,12 +314,15 @@ impl Page<Word> for WordPage {
 
     #[inline]
     fn copy_all(&self, seen: Seen, copy: &mut WordCopy) -> Result<(), Changed> {
+        if self.is_dense() {
+            return copy.take_dense(self, 0, WINDOW, seen);
+        }
         let len = self.len();
         copy.take(self, 0..len, self.sorted().min(len), true, seen)
     }
 
     fn has_room_for(&self, _: u64) -> bool {
-        self.len() < SLOTS
+        self.is_dense() || self.len() < SLOTS || self.has_window()
     }
 
     fn set_next(&self, next: *const Self) {
@@ -283,9 +331,17 @@ impl Page<Word> for WordPage {
 
     #[inline]
     fn push(&self, key: u64, tag: u8, value: u64, len: usize) -> bool {
+        if self.is_dense() {
+            self.push_dense(key, value);
+            return true;
+        }
         debug_assert_eq!(len, self.len());
         if len == SLOTS {
-            return false;
+            return self.has_window() && {
+                self.densify();
+                self.push_dense(key, value);
+                true
+            };
         }
         if self.sorted() == len && (len == 0 || self.key(len - 1) < key) {
             self.set_sorted(len + 1);
@@ -295,6 +351,9 @@ impl Page<Word> for WordPage {
     }
 
     fn remove(&self, slot: usize) -> Removed {
+        if let Some(at) = slot.checked_sub(WINDOW) {
+            return self.remove_dense(at);
+        }
         let (len, sorted) = (self.len(), self.sorted());
         let value = self.value(slot);
         if sorted == len {
@@ -311,6 +370,15 @@ impl Page<Word> for WordPage {
         Removed { value, key: core::ptr::null_mut() }
     }
 
+    fn pop(&self) -> Option<Removed> {
+        let last = if self.is_dense() {
+            self.bits().checked_ilog2().map(|at| WINDOW + at as usize)
+        } else {
+            self.len().checked_sub(1)
+        };
+        last.map(|slot| self.remove(slot))
+    }
+
     fn write_back(&self, copy: &WordCopy) {
         self.fill(copy.pairs());
     }
@@ -320,17 +388,16 @@ impl Page<Word> for WordPage {
         self.copy_all(Seen::Held, &mut copy).expect(LOCKED);
         let in_order = copy.run == copy.len;
         copy.sort();
-        let pairs = &copy.pairs[..copy.len];
-        if in_order && pairs[SLOTS - 1].0 < key {
-            // Keys arrive in ascending order: this page stays full, and the new page gets the new key.
-            // SAFETY: the caller guarantees the same contract.
-            unsafe { self.hand_over(right, key, &[]) };
-            return true;
-        }
-        let (lower, upper) = pairs.split_at(SLOTS / 2);
+        let pairs: &[_; SLOTS] = copy.pairs().try_into().expect("a page that is split is full");
+        // If keys arrive in ascending order, this page stays full, and the new page gets the new key.
+        let follows = in_order && pairs[SLOTS - 1].0 < key && key - self.low() >= WINDOW as u64;
+        let (bound, stay) = if follows { (key, SLOTS) } else { self.pivot(pairs) };
+        let (lower, upper) = pairs.split_at(stay);
         // SAFETY: the caller guarantees the same contract.
-        unsafe { self.hand_over(right, upper[0].0, upper) };
-        self.fill(lower);
+        unsafe { self.hand_over(right, bound, upper) };
+        if stay < SLOTS {
+            self.fill(lower);
+        }
         true
     }
 
@@ -344,13 +411,18 @@ impl Page<Word> for WordPage {
         if len + more > most {
             return false;
         }
+        if self.is_dense() {
+            self.loosen();
+        }
+        let mut copy = WordCopy::new();
+        right.copy_all(Seen::Held, &mut copy).expect(LOCKED);
         let in_order = self.sorted() == len;
-        for slot in 0..more {
-            self.put(len + slot, right.pair(slot), right.tags[slot].load(Relaxed));
+        for (slot, &pair) in (len..).zip(copy.pairs()) {
+            self.put(slot, pair, Word::tag(pair.0));
         }
         if in_order {
             // All keys of the right page are greater than all keys of this page.
-            self.set_sorted(len + right.sorted().min(more));
+            self.set_sorted(len + copy.run);
         }
         self.high.store(right.high.load(Relaxed), Relaxed);
         self.set_next(right.next());
@@ -363,10 +435,9 @@ impl Page<Word> for WordPage {
             Self::init(at, self.low(), self.next());
             &*at
         };
-        for slot in 0..self.len() {
-            twin.put(slot, self.pair(slot), self.tags[slot].load(Relaxed));
-        }
-        twin.set_sorted(self.sorted());
+        // Of either form.
+        twin.words.iter().zip(&self.words).for_each(|(to, from)| to.store(from.load(Relaxed), Relaxed));
+        twin.tags.iter().zip(&self.tags).for_each(|(to, from)| to.store(from.load(Relaxed), Relaxed));
     }
 
     fn low(&self) -> u64 {
@@ -380,12 +451,18 @@ impl Page<Word> for WordPage {
     }
 
     fn check(&self) {
+        if self.is_dense() {
+            assert!(self.has_window(), "each key of a dense page's range has a place");
+            let mut rest = self.tags[size_of::<u64>()..SLOTS].iter();
+            assert!(rest.all(|tag| tag.load(Relaxed) == 0), "a dense page has no tags");
+            return;
+        }
         let (len, sorted) = (self.len(), self.sorted());
         assert!(sorted <= len, "sorted run of {sorted} in {len} entries");
         for slot in 0..SLOTS {
             let tag = self.tags[slot].load(Relaxed);
             if slot >= len {
-                assert_eq!(tag, 0, "slots are dense");
+                assert_eq!(tag, 0, "occupied slots come first");
                 continue;
             }
             let key = self.key(slot);
@@ -398,7 +475,7 @@ impl Page<Word> for WordPage {
 
 /// A copy of a [`WordPage`]'s entries.
 pub struct WordCopy {
-    pairs: [(u64, u64); SLOTS],
+    pairs: [(u64, u64); WINDOW],
     len: usize,
     /// The number of leading entries that are in order.
     run: usize,
@@ -419,10 +496,23 @@ impl WordCopy {
     ) -> Result<(), Changed> {
         self.len = slots.len();
         hint::point(points::COPYING);
-        for (pair, entry) in self.pairs.iter_mut().zip(&page.entries[slots]) {
-            *pair = entry.load();
+        for (pair, [key, value]) in self.pairs.iter_mut().zip(&page.words.as_chunks().0[slots]) {
+            *pair = (key.load(Relaxed), value.load(Relaxed));
         }
         (self.run, self.whole) = (run, whole);
+        page.trust(seen).inspect_err(|_| (self.len, self.run) = (0, 0))
+    }
+
+    /// Copies up to `limit` entries at or above `from` of a dense page; see [`Page::copy_from`].
+    #[inline]
+    fn take_dense(&mut self, page: &WordPage, from: u64, limit: usize, seen: Seen) -> Result<(), Changed> {
+        self.len = 0;
+        hint::point(points::COPYING);
+        for pair in page.dense_from(from).take(limit) {
+            self.pairs[self.len] = pair;
+            self.len += 1;
+        }
+        (self.run, self.whole) = (self.len, true);
         page.trust(seen).inspect_err(|_| (self.len, self.run) = (0, 0))
     }
 
@@ -455,7 +545,7 @@ impl PageCopy<Word> for WordCopy {
 
     #[inline]
     fn new() -> Self {
-        Self { pairs: [(0, 0); SLOTS], len: 0, run: 0, whole: false }
+        Self { pairs: [(0, 0); WINDOW], len: 0, run: 0, whole: false }
     }
 
     #[inline]
