@@ -21,7 +21,7 @@ mod forked {
     use std::time::Duration;
 
     /// A map with at least this many entries has background threads.
-    const LARGE: u64 = 26_000;
+    const LARGE: u64 = 36_000;
 
     fn map(counter: DropCounter, nodes: usize) -> HydraList<u64, Counted> {
         let map = HydraList::builder().topology(Topology::synthetic(nodes, 1)).build();

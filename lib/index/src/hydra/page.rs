@@ -170,10 +170,10 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
         0
     }
 
-    /// Returns the first slot of `candidates` that holds `key`.
+    /// Returns the place of the value of `key`, if one of `candidates` holds the key.
     fn find_among(&self, candidates: u64, key: F::Probe<'_>, seen: Seen) -> Result<Option<usize>, Changed>;
 
-    /// Returns the slot that holds `key`.
+    /// Returns the place of the value of `key`: what [`value`](Self::value) and [`remove`](Self::remove) take.
     #[inline]
     fn find(&self, key: F::Probe<'_>, tag: u8, seen: Seen) -> Result<Option<usize>, Changed> {
         let candidates = self.candidates(key, tag);
@@ -181,13 +181,13 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
         if candidates == 0 { Ok(None) } else { self.find_among(candidates, key, seen) }
     }
 
-    /// Returns the value word of `slot`.
-    fn value_word(&self, slot: usize) -> &AtomicU64;
+    /// Returns the value word at `place`.
+    fn value_word(&self, place: usize) -> &AtomicU64;
 
-    /// Returns the value word in `slot`.
+    /// Loads the value word at `place`.
     #[inline]
-    fn value(&self, slot: usize) -> u64 {
-        self.value_word(slot).load(Relaxed)
+    fn value(&self, place: usize) -> u64 {
+        self.value_word(place).load(Relaxed)
     }
 
     /// Returns how many entries there are.
@@ -226,13 +226,11 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// locked.
     fn push(&self, key: F::Probe<'_>, tag: u8, value: u64, prepared: usize) -> bool;
 
-    /// Removes an entry.
-    fn remove(&self, slot: usize) -> Removed;
+    /// Removes the entry whose value is at `place`.
+    fn remove(&self, place: usize) -> Removed;
 
     /// Removes one of the entries, if there are any.
-    fn pop(&self) -> Option<Removed> {
-        self.len().checked_sub(1).map(|slot| self.remove(slot))
-    }
+    fn pop(&self) -> Option<Removed>;
 
     /// Writes the entries of a *whole* copy, which was made under this lock, back in the copy's order.
     fn write_back(&self, copy: &Self::Copy);

@@ -266,6 +266,10 @@ impl Page<Bytes> for BytesPage {
         Removed { value, key: core::ptr::with_exposed_provenance_mut(key) }
     }
 
+    fn pop(&self) -> Option<Removed> {
+        self.len().checked_sub(1).map(|slot| self.remove(slot))
+    }
+
     fn write_back(&self, copy: &BytesCopy) {
         let tags: [u8; SLOTS] = core::array::from_fn(|slot| self.tags[slot].load(Relaxed));
         for (to, &from) in copy.order[..copy.len].iter().enumerate() {

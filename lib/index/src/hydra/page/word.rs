@@ -38,6 +38,12 @@ const UNDERFULL: usize = SLOTS / 4;
 /// The number of words of the slots.
 const WORDS: usize = 2 * SLOTS;
 
+/// Returns the place of a slot's value among the words.
+#[inline]
+const fn value_of(slot: usize) -> usize {
+    2 * slot + 1
+}
+
 /// The page, as the module's documentation describes it.
 #[repr(C, align(64))]
 pub struct WordPage {
@@ -99,13 +105,13 @@ impl WordPage {
         simd::match_bytes(&self.tags, tag) & SLOT_MASK
     }
 
-    /// Returns the first of `candidates`, which are slots, that holds `key`.
+    /// Returns the place of the value of `key`, if one of the slots `candidates` holds the key.
     #[inline]
     fn slot_among(&self, mut candidates: u64, key: u64) -> Option<usize> {
         while candidates != 0 {
             let slot = candidates.trailing_zeros() as usize;
             if self.key(slot) == key {
-                return Some(slot);
+                return Some(value_of(slot));
             }
             candidates &= candidates - 1;
         }
@@ -258,8 +264,8 @@ impl Page<Word> for WordPage {
     }
 
     #[inline]
-    fn value_word(&self, slot: usize) -> &AtomicU64 {
-        &self.words[slot.checked_sub(WINDOW).unwrap_or(2 * slot + 1)]
+    fn value_word(&self, place: usize) -> &AtomicU64 {
+        &self.words[place]
     }
 
     #[inline]
@@ -350,12 +356,12 @@ impl Page<Word> for WordPage {
         true
     }
 
-    fn remove(&self, slot: usize) -> Removed {
-        if let Some(at) = slot.checked_sub(WINDOW) {
-            return self.remove_dense(at);
+    fn remove(&self, place: usize) -> Removed {
+        if self.is_dense() {
+            return self.remove_dense(place);
         }
         let (len, sorted) = (self.len(), self.sorted());
-        let value = self.value(slot);
+        let (slot, value) = (place / 2, self.value(place));
         if sorted == len {
             // A sorted page stays sorted: removals in key order (queues, expiry) keep scans cheap.
             for at in slot + 1..len {
@@ -371,12 +377,12 @@ impl Page<Word> for WordPage {
     }
 
     fn pop(&self) -> Option<Removed> {
-        let last = if self.is_dense() {
-            self.bits().checked_ilog2().map(|at| WINDOW + at as usize)
+        let place = if self.is_dense() {
+            self.bits().checked_ilog2().map(|at| at as usize)
         } else {
-            self.len().checked_sub(1)
+            self.len().checked_sub(1).map(value_of)
         };
-        last.map(|slot| self.remove(slot))
+        place.map(|place| self.remove(place))
     }
 
     fn write_back(&self, copy: &WordCopy) {
@@ -496,8 +502,9 @@ impl WordCopy {
     ) -> Result<(), Changed> {
         self.len = slots.len();
         hint::point(points::COPYING);
-        for (pair, [key, value]) in self.pairs.iter_mut().zip(&page.words.as_chunks().0[slots]) {
-            *pair = (key.load(Relaxed), value.load(Relaxed));
+        let words = page.words[2 * slots.start..2 * slots.end].chunks_exact(2);
+        for (pair, word) in self.pairs.iter_mut().zip(words) {
+            *pair = (word[0].load(Relaxed), word[1].load(Relaxed));
         }
         (self.run, self.whole) = (run, whole);
         page.trust(seen).inspect_err(|_| (self.len, self.run) = (0, 0))

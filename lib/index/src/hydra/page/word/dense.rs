@@ -41,11 +41,11 @@ impl WordPage {
         !is_last && self.high.load(Relaxed) - self.low.load(Relaxed) <= WINDOW as u64
     }
 
-    /// Returns the slot that holds `key` in a dense page: [`WINDOW`] and the place.
+    /// Returns the place of `key`, if the dense page has it.
     #[inline]
     pub(super) fn find_dense(&self, key: u64) -> Option<usize> {
         let at = place(key);
-        (self.tags[at / 8].load(Relaxed) >> (at % 8) & 1 != 0).then_some(WINDOW + at)
+        (self.tags[at / 8].load(Relaxed) >> (at % 8) & 1 != 0).then_some(at)
     }
 
     /// Returns the bits of a dense page.
