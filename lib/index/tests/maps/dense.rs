@@ -1,5 +1,5 @@
 //! `HydraList`'s pages of consecutive keys: they get a form of their own when they are full, and lose it when they are
-//! nearly empty.
+//! nearly empty and take over their neighbours.
 
 use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_check::workload;

@@ -8,8 +8,8 @@
 //! Invariant: the range of a dense page has at most 64 keys. So each of these has a place of its own, which follows from
 //! the key, and the page is never full. A full page has 13 bytes for each entry.
 //!
-//! A page gets the form when it would overflow, and loses it when half of a page's slots would do. Splits cut ranges so
-//! that they can get it, see [`WordPage::pivot`].
+//! A page gets the form when it would overflow, and loses it when its range grows, as it takes over its neighbour. Splits
+//! cut ranges so that pages can get the form, see [`WordPage::pivot`].
 
 use super::{Removed, SLOTS, WordPage};
 use archipelago_platform::atomic::Ordering::Relaxed;
@@ -19,9 +19,6 @@ pub(crate) const WINDOW: usize = 64;
 
 /// The length of the sorted run of a dense page.
 pub(super) const DENSE: u8 = u8::MAX;
-
-/// A dense page with so few entries gets slots again.
-const SPARSE: u32 = SLOTS as u32 / 2;
 
 /// Returns the place of a key's bit and value.
 #[inline]
@@ -79,9 +76,6 @@ impl WordPage {
     pub(super) fn remove_dense(&self, at: usize) -> Removed {
         let value = self.words[at].load(Relaxed);
         self.flip(at);
-        if self.bits().count_ones() <= SPARSE {
-            self.loosen();
-        }
         Removed { value, key: core::ptr::null_mut() }
     }
 
