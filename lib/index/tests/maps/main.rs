@@ -11,7 +11,7 @@ mod art_concurrent;
 mod art_conformance;
 mod art_model;
 mod atomic;
-mod dense;
+mod direct;
 mod hydralist;
 mod hydralist_life;
 mod hydralist_stale;

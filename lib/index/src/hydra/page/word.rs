@@ -1,5 +1,5 @@
 //! The page for keys that fit one word: 832 bytes, 13 cache lines, 47 slots. Pages of consecutive keys have another form,
-//! with 64 values and no keys, see [`dense`].
+//! with 64 values and no keys, see [`direct`].
 //!
 //! ```text
 //!   0  version lock        8  high (exclusive)      16  47 tags, then the length of the sorted run   -> line 0
@@ -12,7 +12,7 @@
 //! with this layout measured that separate arrays make look-ups 5-10 % slower, and that 47 slots are the smallest page
 //! at which tags are faster than comparing all keys.
 
-mod dense;
+mod direct;
 
 use super::{Changed, Fill, LOCKED, Page, PageCopy, PageForm, Removed, Seen, Unsorted};
 use crate::points;
@@ -22,8 +22,8 @@ use archipelago_platform::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering::*};
 use archipelago_platform::hint;
 use archipelago_platform::simd;
 use archipelago_sync::version_lock::VersionLock;
-pub(crate) use dense::WINDOW;
-use dense::place;
+pub(crate) use direct::WINDOW;
+use direct::place;
 
 /// The number of slots per page.
 pub(crate) const SLOTS: usize = 47;
@@ -51,7 +51,7 @@ pub struct WordPage {
     /// The exclusive upper bound. On the last page (`next` is null) it is not a bound, so that `u64::MAX` is an
     /// ordinary key.
     high: AtomicU64,
-    /// Slot tags; the byte behind them is the length of the sorted run, or [`DENSE`](dense::DENSE).
+    /// Slot tags; the byte behind them is the length of the sorted run, or [`DIRECT`](direct::DIRECT).
     tags: [AtomicU8; 48],
     /// A key and a value for each slot.
     words: [AtomicU64; WORDS],
@@ -218,21 +218,21 @@ impl Page<Word> for WordPage {
 
     #[inline]
     fn candidates(&self, key: u64, tag: u8) -> u64 {
-        if self.is_dense() {
-            return self.find_dense(key).map_or(0, |_| 1 << place(key));
+        if self.is_direct() {
+            return self.find_direct(key).map_or(0, |_| 1 << place(key));
         }
         self.slots_with(tag)
     }
 
     #[inline]
     fn prefetch_slot(&self, slot: usize) {
-        let at = if self.is_dense() { slot } else { 2 * slot };
+        let at = if self.is_direct() { slot } else { 2 * slot };
         hint::prefetch_read(self.words.as_ptr().wrapping_add(at));
     }
 
     #[inline]
     fn prepare_push(&self, key: u64) -> usize {
-        if self.is_dense() {
+        if self.is_direct() {
             hint::prefetch_read(&raw const self.words[place(key)]);
             return 0;
         }
@@ -245,18 +245,18 @@ impl Page<Word> for WordPage {
 
     #[inline]
     fn find_among(&self, candidates: u64, key: u64, _: Seen) -> Result<Option<usize>, Changed> {
-        if self.is_dense() {
-            return Ok(self.find_dense(key));
+        if self.is_direct() {
+            return Ok(self.find_direct(key));
         }
-        // If the page has lost the dense form meanwhile, the candidates were not slots.
+        // If the page has lost the direct form meanwhile, the candidates were not slots.
         Ok(self.slot_among(candidates & SLOT_MASK, key))
     }
 
     #[inline]
     fn find(&self, key: u64, tag: u8, _: Seen) -> Result<Option<usize>, Changed> {
-        if self.is_dense() {
+        if self.is_direct() {
             hint::point(points::CANDIDATES);
-            return Ok(self.find_dense(key));
+            return Ok(self.find_direct(key));
         }
         let candidates = self.slots_with(tag);
         hint::point(points::CANDIDATES);
@@ -270,7 +270,7 @@ impl Page<Word> for WordPage {
 
     #[inline]
     fn len(&self) -> usize {
-        if self.is_dense() {
+        if self.is_direct() {
             return self.bits().count_ones() as usize;
         }
         (self.slots_with(0) | !SLOT_MASK).trailing_zeros() as usize
@@ -278,8 +278,8 @@ impl Page<Word> for WordPage {
 
     #[inline]
     fn successor(&self, from: u64) -> Result<Option<(u64, u64)>, Unsorted> {
-        if self.is_dense() {
-            let first = self.dense_from(from).next();
+        if self.is_direct() {
+            let first = self.direct_from(from).next();
             hint::point(points::ABOVE);
             return Ok(first);
         }
@@ -291,8 +291,8 @@ impl Page<Word> for WordPage {
 
     #[inline]
     fn copy_from(&self, from: u64, limit: usize, seen: Seen, copy: &mut WordCopy) -> Result<(), Changed> {
-        if self.is_dense() {
-            return copy.take_dense(self, from, limit, seen);
+        if self.is_direct() {
+            return copy.take_direct(self, from, limit, seen);
         }
         let len = self.len();
         if self.sorted() < len {
@@ -307,8 +307,8 @@ impl Page<Word> for WordPage {
 
     #[inline]
     fn copy_first(&self, limit: usize, seen: Seen, copy: &mut WordCopy) -> Result<(), Changed> {
-        if self.is_dense() {
-            return copy.take_dense(self, 0, limit, seen);
+        if self.is_direct() {
+            return copy.take_direct(self, 0, limit, seen);
         }
         let len = self.len();
         if self.sorted() < len {
@@ -320,15 +320,15 @@ impl Page<Word> for WordPage {
 
     #[inline]
     fn copy_all(&self, seen: Seen, copy: &mut WordCopy) -> Result<(), Changed> {
-        if self.is_dense() {
-            return copy.take_dense(self, 0, WINDOW, seen);
+        if self.is_direct() {
+            return copy.take_direct(self, 0, WINDOW, seen);
         }
         let len = self.len();
         copy.take(self, 0..len, self.sorted().min(len), true, seen)
     }
 
     fn has_room_for(&self, _: u64) -> bool {
-        self.is_dense() || self.len() < SLOTS || self.has_window()
+        self.is_direct() || self.len() < SLOTS || self.has_window()
     }
 
     fn set_next(&self, next: *const Self) {
@@ -337,15 +337,15 @@ impl Page<Word> for WordPage {
 
     #[inline]
     fn push(&self, key: u64, tag: u8, value: u64, len: usize) -> bool {
-        if self.is_dense() {
-            self.push_dense(key, value);
+        if self.is_direct() {
+            self.push_direct(key, value);
             return true;
         }
         debug_assert_eq!(len, self.len());
         if len == SLOTS {
             return self.has_window() && {
-                self.densify();
-                self.push_dense(key, value);
+                self.to_direct();
+                self.push_direct(key, value);
                 true
             };
         }
@@ -357,8 +357,8 @@ impl Page<Word> for WordPage {
     }
 
     fn remove(&self, place: usize) -> Removed {
-        if self.is_dense() {
-            return self.remove_dense(place);
+        if self.is_direct() {
+            return self.remove_direct(place);
         }
         let (len, sorted) = (self.len(), self.sorted());
         let (slot, value) = (place / 2, self.value(place));
@@ -377,7 +377,7 @@ impl Page<Word> for WordPage {
     }
 
     fn pop(&self) -> Option<Removed> {
-        let place = if self.is_dense() {
+        let place = if self.is_direct() {
             self.bits().checked_ilog2().map(|at| at as usize)
         } else {
             self.len().checked_sub(1).map(value_of)
@@ -417,8 +417,8 @@ impl Page<Word> for WordPage {
         if len + more > most {
             return false;
         }
-        if self.is_dense() {
-            self.loosen();
+        if self.is_direct() {
+            self.to_slots();
         }
         let mut copy = WordCopy::new();
         right.copy_all(Seen::Held, &mut copy).expect(LOCKED);
@@ -457,10 +457,10 @@ impl Page<Word> for WordPage {
     }
 
     fn check(&self) {
-        if self.is_dense() {
-            assert!(self.has_window(), "each key of a dense page's range has a place");
+        if self.is_direct() {
+            assert!(self.has_window(), "each key of a direct page's range has a place");
             let mut rest = self.tags[size_of::<u64>()..SLOTS].iter();
-            assert!(rest.all(|tag| tag.load(Relaxed) == 0), "a dense page has no tags");
+            assert!(rest.all(|tag| tag.load(Relaxed) == 0), "a direct page has no tags");
             return;
         }
         let (len, sorted) = (self.len(), self.sorted());
@@ -510,12 +510,12 @@ impl WordCopy {
         page.trust(seen).inspect_err(|_| (self.len, self.run) = (0, 0))
     }
 
-    /// Copies up to `limit` entries at or above `from` of a dense page; see [`Page::copy_from`].
+    /// Copies up to `limit` entries at or above `from` of a direct page; see [`Page::copy_from`].
     #[inline]
-    fn take_dense(&mut self, page: &WordPage, from: u64, limit: usize, seen: Seen) -> Result<(), Changed> {
+    fn take_direct(&mut self, page: &WordPage, from: u64, limit: usize, seen: Seen) -> Result<(), Changed> {
         self.len = 0;
         hint::point(points::COPYING);
-        for pair in page.dense_from(from).take(limit) {
+        for pair in page.direct_from(from).take(limit) {
             self.pairs[self.len] = pair;
             self.len += 1;
         }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// The number of keys for which a dense page has places.
+/// The number of keys for which a direct page has places.
 const WINDOW: u64 = 64;
 
 fn loaded(keys: impl IntoIterator<Item = u64>) -> HydraList<u64, u64> {
@@ -90,7 +90,7 @@ fn pages_change_their_form_and_lose_nothing() {
 fn readers_see_pages_of_either_form_whole() {
     const BLOCKS: u64 = 40;
     let (turns, readers) = if cfg!(miri) { (1, 1) } else { (300, 2) };
-    // Ten keys of each block stay: too few for the dense form.
+    // Ten keys of each block stay: too few for the direct form.
     let stays = |key: u64| key % WINDOW < 10;
     let map = &loaded((0..BLOCKS * WINDOW).filter(|&key| stays(key)));
     let over = &AtomicBool::new(false);

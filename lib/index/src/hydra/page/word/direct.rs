@@ -1,11 +1,12 @@
-//! The dense form of a [`WordPage`], for consecutive keys: a value for each key that may be in the page, and no keys.
+//! The direct form of a [`WordPage`], for consecutive keys: a direct-address table, with a value for each key of the
+//! page's range, and no keys.
 //!
 //! ```text
-//!  16  64 bits: whether the key k is in the page, at k % 64; 39 bytes of zero; DENSE        -> line 0
+//!  16  64 bits: whether the key k is in the page, at k % 64; 39 bytes of zero; DIRECT        -> line 0
 //!  64  64 values, that of k at k % 64                                                       -> 8 lines
 //! ```
 //!
-//! Invariant: the range of a dense page has at most 64 keys. So each of these has a place of its own, which follows from
+//! Invariant: the range of a direct page has at most 64 keys. So each of these has a place of its own, which follows from
 //! the key, and the page is never full. A full page has 13 bytes for each entry.
 //!
 //! A page gets the form when it would overflow, and loses it when its range grows, as it takes over its neighbour. Splits
@@ -14,11 +15,11 @@
 use super::{Removed, SLOTS, WordPage};
 use archipelago_platform::atomic::Ordering::Relaxed;
 
-/// The number of keys in the range of a dense page.
+/// The number of keys in the range of a direct page.
 pub(crate) const WINDOW: usize = 64;
 
-/// The length of the sorted run of a dense page.
-pub(super) const DENSE: u8 = u8::MAX;
+/// The length of the sorted run of a direct page.
+pub(super) const DIRECT: u8 = u8::MAX;
 
 /// Returns the place of a key's bit and value.
 #[inline]
@@ -28,32 +29,32 @@ pub(super) fn place(key: u64) -> usize {
 
 impl WordPage {
     #[inline(always)]
-    pub(super) fn is_dense(&self) -> bool {
-        self.tags[SLOTS].load(Relaxed) == DENSE
+    pub(super) fn is_direct(&self) -> bool {
+        self.tags[SLOTS].load(Relaxed) == DIRECT
     }
 
-    /// Returns whether the page may be dense: its range is bounded, and small enough.
+    /// Returns whether the page may be direct: its range is bounded, and small enough.
     pub(super) fn has_window(&self) -> bool {
         let is_last = self.next.load(Relaxed).is_null();
         !is_last && self.high.load(Relaxed) - self.low.load(Relaxed) <= WINDOW as u64
     }
 
-    /// Returns the place of `key`, if the dense page has it.
+    /// Returns the place of `key`, if the direct page has it.
     #[inline]
-    pub(super) fn find_dense(&self, key: u64) -> Option<usize> {
+    pub(super) fn find_direct(&self, key: u64) -> Option<usize> {
         let at = place(key);
         (self.tags[at / 8].load(Relaxed) >> (at % 8) & 1 != 0).then_some(at)
     }
 
-    /// Returns the bits of a dense page.
+    /// Returns the bits of a direct page.
     #[inline]
     pub(super) fn bits(&self) -> u64 {
         u64::from_le_bytes(core::array::from_fn(|at| self.tags[at].load(Relaxed)))
     }
 
-    /// Returns the entries of a dense page at or above `from` in order, or what a concurrent writer makes of them.
+    /// Returns the entries of a direct page at or above `from` in order, or what a concurrent writer makes of them.
     #[inline]
-    pub(super) fn dense_from(&self, from: u64) -> impl Iterator<Item = (u64, u64)> {
+    pub(super) fn direct_from(&self, from: u64) -> impl Iterator<Item = (u64, u64)> {
         let low = self.low.load(Relaxed);
         let start = u32::try_from(from.saturating_sub(low)).unwrap_or(u32::MAX);
         // Bit i is that of the key low + i.
@@ -66,14 +67,14 @@ impl WordPage {
         })
     }
 
-    /// Adds an entry to a locked dense page.
-    pub(super) fn push_dense(&self, key: u64, value: u64) {
+    /// Adds an entry to a locked direct page.
+    pub(super) fn push_direct(&self, key: u64, value: u64) {
         self.words[place(key)].store(value, Relaxed);
         self.flip(place(key));
     }
 
-    /// Removes an entry from a locked dense page.
-    pub(super) fn remove_dense(&self, at: usize) -> Removed {
+    /// Removes an entry from a locked direct page.
+    pub(super) fn remove_direct(&self, at: usize) -> Removed {
         let value = self.words[at].load(Relaxed);
         self.flip(at);
         Removed { value, key: core::ptr::null_mut() }
@@ -84,20 +85,20 @@ impl WordPage {
         byte.store(byte.load(Relaxed) ^ 1 << (at % 8), Relaxed);
     }
 
-    /// Makes a full, locked page dense, whose range allows it.
-    pub(super) fn densify(&self) {
-        debug_assert!(self.has_window() && !self.is_dense());
+    /// Makes a full, locked page direct, whose range allows it.
+    pub(super) fn to_direct(&self) {
+        debug_assert!(self.has_window() && !self.is_direct());
         let pairs: [_; SLOTS] = core::array::from_fn(|slot| self.pair(slot));
         self.clear_tags();
-        self.tags[SLOTS].store(DENSE, Relaxed);
-        pairs.iter().for_each(|&(key, value)| self.push_dense(key, value));
+        self.tags[SLOTS].store(DIRECT, Relaxed);
+        pairs.iter().for_each(|&(key, value)| self.push_direct(key, value));
     }
 
-    /// Gives a locked dense page, whose entries fit them, slots.
-    pub(super) fn loosen(&self) {
+    /// Gives a locked direct page, whose entries fit them, slots.
+    pub(super) fn to_slots(&self) {
         let mut pairs = [(0, 0); SLOTS];
         let mut len = 0;
-        for pair in self.dense_from(0) {
+        for pair in self.direct_from(0) {
             pairs[len] = pair;
             len += 1;
         }
