@@ -36,7 +36,7 @@ impl WordPage {
     /// Returns whether the page may be direct: its range is bounded, and small enough.
     pub(super) fn has_window(&self) -> bool {
         let is_last = self.next.load(Relaxed).is_null();
-        !is_last && self.high.load(Relaxed) - self.low.load(Relaxed) <= WINDOW as u64
+        !is_last && self.high.load(Relaxed).wrapping_sub(self.low.load(Relaxed)) <= WINDOW as u64
     }
 
     /// Returns the place of `key`, if the direct page has it.
