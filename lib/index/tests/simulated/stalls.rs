@@ -14,8 +14,8 @@ const STALL: u64 = 50_000_000;
 /// A machine without hardware transactions.
 const NO_TRANSACTIONS: &str = "xeon-e5-4620-4s";
 
-/// The number of entries of a full page of integers.
-const FULL: u64 = 47;
+/// The number of entries of a full page of consecutive integers.
+const FULL: u64 = 64;
 
 pub(super) fn stall(thread: usize, (point, nth): (&str, u64)) -> Fault {
     Fault::Stall { thread: Some(thread), at: Point::Named { name: point.into(), nth }, for_ns: STALL }
@@ -154,31 +154,31 @@ fn an_insertion_if_absent_whose_slot_is_given_to_another_key() {
     );
 }
 
-/// Merges the second page, of which only key 60 is left, into the first, so that the third page follows the first.
+/// Merges the second page, of which only key 70 is left, into the first, so that the third page follows the first.
 fn merge_the_second_page_away(map: &HydraList<u64, u64>) {
     remove_all(map, (0..FULL).filter(|key| *key != 5));
-    remove_all(map, (FULL..2 * FULL).filter(|key| *key != 60));
+    remove_all(map, (FULL..2 * FULL).filter(|key| *key != 70));
 }
 
 #[test]
 fn a_walk_whose_next_page_is_merged_away() {
-    let get = |map: &HydraList<u64, u64>| assert_eq!(map.pin().get(&60), Some(600));
+    let get = |map: &HydraList<u64, u64>| assert_eq!(map.pin().get(&70), Some(700));
     let make = || hydralist(0..3 * FULL);
     stalled_at((points::LEAVING, 1), make, get, merge_the_second_page_away, HydraList::check_invariants);
 }
 
 #[test]
 fn a_load_in_order_whose_next_page_is_merged_away() {
-    let load = |map: &HydraList<u64, u64>| map.pin().extend([(5, 51), (61, 611)]);
+    let load = |map: &HydraList<u64, u64>| map.pin().extend([(5, 51), (71, 711)]);
     let make = || hydralist(0..3 * FULL);
     stalled_at((points::LEAVING, 1), make, load, merge_the_second_page_away, |map| {
         let session = map.pin();
-        assert_eq!([5, 60, 61].map(|key| session.get(&key)), [Some(51), Some(600), Some(611)]);
+        assert_eq!([5, 70, 71].map(|key| session.get(&key)), [Some(51), Some(700), Some(711)]);
         map.check_invariants();
     });
 }
 
-/// Makes two full pages and removes the keys `empty`, which are all keys of one of them.
+/// Makes two full pages, with an empty one behind them, and removes the keys `empty`, which are all keys of one of them.
 fn two_pages(empty: core::ops::Range<u64>) -> HydraList<u64, u64> {
     let map = hydralist(0..2 * FULL);
     remove_all(&map, empty);
@@ -202,7 +202,8 @@ fn the_last_entry_is_not_taken_past_a_later_one() {
         map.pin().insert(90, 900);
         remove_all(map, [FULL - 1]);
     };
-    stalled_at((points::PASSED, 1), || two_pages(FULL..2 * FULL), pop, quick, HydraList::check_invariants);
+    // The empty page behind them is passed first.
+    stalled_at((points::PASSED, 2), || two_pages(FULL..2 * FULL), pop, quick, HydraList::check_invariants);
 }
 
 #[test]

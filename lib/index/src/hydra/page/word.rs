@@ -99,6 +99,12 @@ impl WordPage {
         start + usize::from(start < len && self.key(start) < from)
     }
 
+    /// Returns how many slots are used.
+    #[inline]
+    fn used(&self) -> usize {
+        (self.slots_with(0) | !SLOT_MASK).trailing_zeros() as usize
+    }
+
     /// Returns the slots with this tag.
     #[inline]
     fn slots_with(&self, tag: u8) -> u64 {
@@ -106,7 +112,7 @@ impl WordPage {
     }
 
     /// Returns the place of the value of `key`, if one of the slots `candidates` holds the key.
-    #[inline]
+    #[inline(always)]
     fn slot_among(&self, mut candidates: u64, key: u64) -> Option<usize> {
         while candidates != 0 {
             let slot = candidates.trailing_zeros() as usize;
@@ -137,7 +143,7 @@ impl WordPage {
 
     /// Replaces the entries of a page with slots by `pairs`, which are ascending.
     fn fill(&self, pairs: &[(u64, u64)]) {
-        let old = self.len();
+        let old = self.used();
         for (slot, &pair) in pairs.iter().enumerate() {
             self.put(slot, pair, Word::tag(pair.0));
         }
@@ -236,7 +242,7 @@ impl Page<Word> for WordPage {
             hint::prefetch_read(&raw const self.words[place(key)]);
             return 0;
         }
-        let len = self.len();
+        let len = self.used();
         // A full page will be split, and the split reads all entries. So the address may be that of any entry of the
         // page.
         hint::prefetch_read(self.words.as_ptr().wrapping_add(2 * len));
@@ -252,7 +258,7 @@ impl Page<Word> for WordPage {
         Ok(self.slot_among(candidates & SLOT_MASK, key))
     }
 
-    #[inline]
+    #[inline(always)]
     fn find(&self, key: u64, tag: u8, _: Seen) -> Result<Option<usize>, Changed> {
         if self.is_direct() {
             hint::point(points::CANDIDATES);
@@ -270,10 +276,7 @@ impl Page<Word> for WordPage {
 
     #[inline]
     fn len(&self) -> usize {
-        if self.is_direct() {
-            return self.bits().count_ones() as usize;
-        }
-        (self.slots_with(0) | !SLOT_MASK).trailing_zeros() as usize
+        if self.is_direct() { self.bits().count_ones() as usize } else { self.used() }
     }
 
     #[inline]
@@ -294,7 +297,7 @@ impl Page<Word> for WordPage {
         if self.is_direct() {
             return copy.take_direct(self, from, limit, seen);
         }
-        let len = self.len();
+        let len = self.used();
         if self.sorted() < len {
             return self.copy_all(seen, copy);
         }
@@ -310,7 +313,7 @@ impl Page<Word> for WordPage {
         if self.is_direct() {
             return copy.take_direct(self, 0, limit, seen);
         }
-        let len = self.len();
+        let len = self.used();
         if self.sorted() < len {
             return self.copy_all(seen, copy);
         }
@@ -323,12 +326,12 @@ impl Page<Word> for WordPage {
         if self.is_direct() {
             return copy.take_direct(self, 0, WINDOW, seen);
         }
-        let len = self.len();
+        let len = self.used();
         copy.take(self, 0..len, self.sorted().min(len), true, seen)
     }
 
     fn has_room_for(&self, _: u64) -> bool {
-        self.is_direct() || self.len() < SLOTS || self.has_window()
+        self.is_direct() || self.used() < SLOTS || self.has_window()
     }
 
     fn set_next(&self, next: *const Self) {
@@ -341,13 +344,9 @@ impl Page<Word> for WordPage {
             self.push_direct(key, value);
             return true;
         }
-        debug_assert_eq!(len, self.len());
+        debug_assert_eq!(len, self.used());
         if len == SLOTS {
-            return self.has_window() && {
-                self.to_direct();
-                self.push_direct(key, value);
-                true
-            };
+            return self.push_full(key, value);
         }
         if self.sorted() == len && (len == 0 || self.key(len - 1) < key) {
             self.set_sorted(len + 1);
@@ -360,7 +359,7 @@ impl Page<Word> for WordPage {
         if self.is_direct() {
             return self.remove_direct(place);
         }
-        let (len, sorted) = (self.len(), self.sorted());
+        let (len, sorted) = (self.used(), self.sorted());
         let (slot, value) = (place / 2, self.value(place));
         if sorted == len {
             // A sorted page stays sorted: removals in key order (queues, expiry) keep scans cheap.
@@ -377,12 +376,13 @@ impl Page<Word> for WordPage {
     }
 
     fn pop(&self) -> Option<Removed> {
-        let place = if self.is_direct() {
-            self.bits().checked_ilog2().map(|at| at as usize)
-        } else {
-            self.len().checked_sub(1).map(value_of)
-        };
-        place.map(|place| self.remove(place))
+        if self.is_direct() {
+            return self.bits().checked_ilog2().map(|at| self.remove_direct(at as usize));
+        }
+        let slot = self.used().checked_sub(1)?;
+        self.tags[slot].store(0, Relaxed);
+        self.set_sorted(self.sorted().min(slot));
+        Some(Removed { value: self.value(value_of(slot)), key: core::ptr::null_mut() })
     }
 
     fn write_back(&self, copy: &WordCopy) {

@@ -68,6 +68,7 @@ impl WordPage {
     }
 
     /// Adds an entry to a locked direct page.
+    #[inline]
     pub(super) fn push_direct(&self, key: u64, value: u64) {
         self.words[place(key)].store(value, Relaxed);
         self.flip(place(key));
@@ -85,9 +86,20 @@ impl WordPage {
         byte.store(byte.load(Relaxed) ^ 1 << (at % 8), Relaxed);
     }
 
+    /// Adds an entry to a full, locked page with slots, if the page can be direct. Returns whether it did.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn push_full(&self, key: u64, value: u64) -> bool {
+        let fits = self.has_window();
+        if fits {
+            self.to_direct();
+            self.push_direct(key, value);
+        }
+        fits
+    }
+
     /// Makes a full, locked page direct, whose range allows it.
-    pub(super) fn to_direct(&self) {
-        debug_assert!(self.has_window() && !self.is_direct());
+    fn to_direct(&self) {
         let pairs: [_; SLOTS] = core::array::from_fn(|slot| self.pair(slot));
         self.clear_tags();
         self.tags[SLOTS].store(DIRECT, Relaxed);
