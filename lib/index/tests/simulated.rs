@@ -183,7 +183,7 @@ fn a_map_does_not_hide_why_a_run_failed() {
     let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
     let setup = || {
         let map = hydralist(SearchLayerKind::Snapshot, Maintainers::Background, 4);
-        map.pin().extend((0..30_000).map(|number| (number, number)));
+        map.pin().extend((0..40_000).map(|number| (number, number)));
         assert_eq!(map.maintenance_stats().threads, 4);
         map
     };
