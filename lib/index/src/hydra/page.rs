@@ -155,7 +155,7 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
 
     /// Returns all slots that hold entries, as [`candidates`](Self::candidates).
     fn occupied(&self) -> u64 {
-        (1 << self.len()) - 1
+        !u64::MAX.checked_shl(self.len() as u32).unwrap_or(0)
     }
 
     /// Prefetches the entry of the candidate `slot`.

@@ -30,7 +30,7 @@ fn consecutive_keys_take_little_memory_in_any_order() {
     assert!(entries_per_page(&ascending) > 0.9 * WINDOW as f64 || cfg!(miri), "{:?}", ascending.stats());
     let descending = loaded((1..=count).rev());
     assert!(entries_per_page(&descending) > 40.0 || cfg!(miri), "{:?}", descending.stats());
-    let mut keys: Vec<u64> = (0..count).map(|n| (n / 2_000) << 32 | n % 2_000).collect();
+    let mut keys: Vec<u64> = (0..count).map(|n| ((n / 2_000) << 32) | (n % 2_000)).collect();
     keys.shuffle(&mut workload::rng(1, 2));
     let runs = loaded(keys);
     assert!(entries_per_page(&runs) > 47.0 || cfg!(miri), "{:?}", runs.stats());

@@ -135,12 +135,11 @@ impl PageCopy<Bytes> for BytesCopy {
         if self.sorted {
             return false;
         }
-        // Sorting by the first eight bytes of the suffix nearly always suffices.
+        // Sorting by the first eight bytes of the suffix nearly always suffices. The stable sort merges the page's sorted
+        // run, if it is half of the entries or more.
         let mut heads: [(u64, u8); SLOTS] = core::array::from_fn(|slot| (self.words[slot * SLOT], slot as u8));
         let heads = &mut heads[..self.len];
-        heads.sort_unstable_by(|a, b| {
-            a.0.cmp(&b.0).then_with(|| self.compare_entries(usize::from(a.1), usize::from(b.1)))
-        });
+        heads.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| self.compare_entries(usize::from(a.1), usize::from(b.1))));
         for (order, head) in self.order.iter_mut().zip(heads) {
             *order = head.1;
         }

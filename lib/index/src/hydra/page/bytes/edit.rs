@@ -37,8 +37,7 @@ impl BytesPage {
     /// Appends an entry. The key is in range, and `address` is its box if it is long.
     pub(super) fn append(&self, key: &[u8], tag: u8, value: u64, address: u64) -> bool {
         let (len, mut meta) = (self.len(), self.meta());
-        let tail = tail_words(key.len(), meta.prefix);
-        if len == SLOTS || SLOT * (len + 1) + tail > meta.floor {
+        if !meta.has_room(len, key) {
             return false;
         }
         let last = len.wrapping_sub(1);
@@ -49,6 +48,15 @@ impl BytesPage {
         if meta.sorted == len && (len == 0 || follows_last()) {
             meta.sorted = len + 1;
         }
+        self.write(&mut meta, len, key, tag, value, address);
+        self.set_meta(meta);
+        true
+    }
+
+    /// Writes an entry to the free slot `slot`, and its tail to the heap of `meta`.
+    #[inline]
+    fn write(&self, meta: &mut Meta, slot: usize, key: &[u8], tag: u8, value: u64, address: u64) {
+        let tail = tail_words(key.len(), meta.prefix);
         meta.floor -= tail;
         let long = key.len() > LONG_KEY;
         if long {
@@ -59,12 +67,10 @@ impl BytesPage {
             }
         }
         let stored = if long { BOXED } else { (key.len() - meta.prefix) as u64 };
-        self.set_word(len * SLOT, chunk(key, meta.prefix));
-        self.set_word(len * SLOT + 1, value);
-        self.set_word(len * SLOT + 2, Info::new(chunk(key, meta.prefix + 8) >> 32, meta.floor, stored).0);
-        self.set_meta(meta);
-        self.tags[len].store(tag, Relaxed);
-        true
+        self.set_word(slot * SLOT, chunk(key, meta.prefix));
+        self.set_word(slot * SLOT + 1, value);
+        self.set_word(slot * SLOT + 2, Info::new(chunk(key, meta.prefix + 8) >> 32, meta.floor, stored).0);
+        self.tags[slot].store(tag, Relaxed);
     }
 
     /// Empties the page and gives it the upper bound `high`. If `high` is long, `address` is its box.
@@ -97,15 +103,20 @@ impl BytesPage {
         Some((buffer, low.expose_provenance() as u64))
     }
 
-    /// Adds entries of a copy, in the copy's order. The entries must fit.
+    /// Adds entries of a copy, which are in order, to a page of lower keys in order. The entries must fit.
     pub(super) fn refill(&self, copy: &BytesCopy, range: core::ops::Range<usize>) {
+        let (len, mut meta) = (self.len(), self.meta());
+        debug_assert_eq!(meta.sorted, len);
         let mut scratch = Scratch::default();
         copy.prepare(&mut scratch);
-        for at in range {
-            let (slot, address) = (usize::from(copy.order[at]), copy.address(at));
+        for (slot, at) in (len..).zip(range) {
+            let (from, address) = (usize::from(copy.order[at]), copy.address(at));
             let (key, value) = copy.entry(at, &mut scratch);
-            assert!(self.append(key, copy.tags[slot], value, address), "entries fit where they were measured to fit");
+            assert!(meta.has_room(slot, key), "entries fit where they were measured to fit");
+            self.write(&mut meta, slot, key, copy.tags[from], value, address);
+            meta.sorted = slot + 1;
         }
+        self.set_meta(meta);
     }
 
     pub(super) fn copied(&self) -> BytesCopy {

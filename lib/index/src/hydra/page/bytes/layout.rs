@@ -54,6 +54,12 @@ impl Meta {
         self.sorted as u64 | (self.prefix as u64) << 16 | (self.floor as u64) << 32 | (self.high as u64) << 48
     }
 
+    /// Returns whether a page with `len` entries has a slot and words for `key`.
+    #[inline]
+    pub(super) fn has_room(self, len: usize, key: &[u8]) -> bool {
+        len < SLOTS && SLOT * (len + 1) + tail_words(key.len(), self.prefix) <= self.floor
+    }
+
     /// Returns the number of heap words of `high`, which are at the top.
     #[inline]
     pub(super) fn high_words(self) -> usize {
