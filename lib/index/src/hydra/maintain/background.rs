@@ -8,9 +8,11 @@
 //!
 //! **Follow-ups are few.** The word [`Background::garbage`](super::super::crew::Background::garbage) is [`NEW`] while
 //! the map has no thread, and nearly always while the map is in use. In both cases a thread that retires something only
-//! loads the word. Each look sets the word to [`WATCHED`]. If it is `NEW` again at the next look, the map is in use:
-//! the thread frees what it can, and the next look follows after twice the time, up to [`BUSY_MS`]. If it is still
-//! `WATCHED`, the map is idle: the thread drains op logs, compacts sparse pages, and frees garbage. If readers keep
+//! loads the word. Each look sets the word to [`WATCHED`]. If it is `NEW` again at the next look, or if pages were split
+//! or merged meanwhile, the map is in use: the thread frees what it can, and the next look follows after twice the time,
+//! up to [`BUSY_MS`]. (In a map that only grows, little is retired. It must not be taken for idle, since the draining
+//! below would rebuild the search layer several times.) Otherwise the map is idle: the thread drains op logs, compacts
+//! sparse pages, and frees garbage. If readers keep
 //! garbage from being freed, thread 0 looks again, at most [`LOOKS`] times. Then it sets the word to [`UNWATCHED`] and
 //! sleeps until a thread that retires something wakes it. So no thread polls, and an idle map uses no processor time.
 //!
@@ -59,9 +61,14 @@ const LOOKS: u32 = 14;
 /// The schedule of looks.
 struct FollowUp {
     delay_ms: u64,
+    /// What the look before found.
+    changes: Changes,
     /// The number of looks that have left garbage although the map was idle.
     in_vain: u32,
 }
+
+/// What tells that a map is changed: the number of the last applied round, and the number of changes since.
+type Changes = (u64, isize);
 
 /// The payload of a background thread's panic.
 pub(crate) type Payload = Box<dyn Any + Send>;
@@ -151,21 +158,30 @@ impl<F: HydraForm> Core<F> {
     /// Makes a look. Returns the schedule of the next one, or `None` if no look follows.
     fn follow_up(&self, mut follow_up: FollowUp) -> Option<FollowUp> {
         let garbage = &self.maintenance.background.garbage;
-        if garbage.swap(WATCHED, Relaxed) == NEW {
+        let changes = self.changes();
+        let is_used = garbage.swap(WATCHED, Relaxed) == NEW || changes != follow_up.changes;
+        if is_used {
             self.reclaim_retired();
-            return Some(FollowUp { delay_ms: (follow_up.delay_ms * 2).min(BUSY_MS), in_vain: 0 });
+            return Some(FollowUp { delay_ms: (follow_up.delay_ms * 2).min(BUSY_MS), changes, in_vain: 0 });
         }
         if self.is_paused() {
             self.reclaim_retired()
         } else {
             self.tidy(0)
         }
+        // The tidying was a change.
+        follow_up.changes = self.changes();
         follow_up.delay_ms = (follow_up.delay_ms * 2).min(REST_MS);
         follow_up.in_vain += 1;
         let over = !self.has_leavings() || follow_up.in_vain >= LOOKS;
         // If garbage was added meanwhile, the next look will see it.
         let over = over && garbage.compare_exchange(WATCHED, UNWATCHED, Relaxed, Relaxed).is_ok();
         (!over).then_some(follow_up)
+    }
+
+    fn changes(&self) -> Changes {
+        let state = &self.maintenance;
+        (state.updaters[0].applied.load(Relaxed), state.pending.load(Relaxed))
     }
 
     /// Returns whether something waits to be drained or reclaimed.
@@ -213,7 +229,7 @@ fn live<F: HydraForm>(core: &Weak<Core<F>>, node: usize, wake: &Wake) {
                     if kinds & ROUND != 0 {
                         core.round(node, wake);
                     }
-                    let new = || FollowUp { delay_ms: FIRST_MS, in_vain: 0 };
+                    let new = || FollowUp { delay_ms: FIRST_MS, changes: core.changes(), in_vain: 0 };
                     (node == 0).then(|| follow_up.take().map_or_else(new, |it| FollowUp { in_vain: 0, ..it }))
                 }
                 Woken::Time => follow_up.take().and_then(|it| core.follow_up(it)),
