@@ -246,3 +246,29 @@ fn live<F: HydraForm>(core: &Weak<Core<F>>, node: usize, wake: &Wake) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HydraList;
+    use crate::hydra::Maintainers;
+
+    /// A look drains the op logs, and so rebuilds the search layer, only if nothing has changed since the look before.
+    #[test]
+    fn a_map_that_only_grows_is_not_taken_for_idle() {
+        let map: HydraList<u64, u64> = HydraList::builder().maintainers(Maintainers::Clients).build();
+        let session = map.pin();
+        session.extend((0..10_000).map(|key| (key, key)));
+        map.sync();
+        let (core, rounds) = (session.core, map.maintenance_stats().rounds);
+        core.maintenance.background.garbage.store(WATCHED, Relaxed);
+        let look = FollowUp { delay_ms: FIRST_MS, changes: core.changes(), in_vain: 0 };
+        // A few pages are split, too few for a round.
+        session.extend((10_000..10_300).map(|key| (key, key)));
+        assert_ne!(core.changes(), look.changes);
+        let look = core.follow_up(look).expect("another look follows");
+        assert_eq!(map.maintenance_stats().rounds, rounds, "the map is in use");
+        let _ = core.follow_up(look);
+        assert!(map.maintenance_stats().rounds > rounds, "the map is idle");
+    }
+}
