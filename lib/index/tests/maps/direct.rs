@@ -36,6 +36,14 @@ fn consecutive_keys_take_little_memory_in_any_order() {
     assert!(entries_per_page(&runs) > 47.0 || cfg!(miri), "{:?}", runs.stats());
 }
 
+/// The last page has no upper bound that is not a key, so its range may have 65 keys where another page's has 64.
+#[test]
+fn the_greatest_key_has_a_place_of_its_own() {
+    // The first page is full with 47 keys, and the last page begins 64 keys below the greatest one.
+    let keys = u64::MAX - 64 - 47..=u64::MAX;
+    assert!(loaded(keys.clone()).pin().iter().eq(keys.map(|key| (key, !key))));
+}
+
 /// Compares all ways to read a map with the model.
 fn compare(session: &Session<'_, u64, u64>, model: &BTreeMap<u64, u64>, keys: &[u64]) {
     assert!(session.iter().eq(model.iter().map(|(&key, &value)| (key, value))));
