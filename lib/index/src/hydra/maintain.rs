@@ -3,10 +3,9 @@
 //!
 //! A *round* drains all op logs into a merged log ([`oplog`](super::oplog)); every replica's updater applies merged
 //! logs in order. The thread that notices that enough changes are pending starts a round, or does it, see
-//! [`turns`](super::turns). So no thread polls, and an
-//! idle map uses no processor time. When a map becomes idle, a thread does the remaining work, and checks for it a
-//! bounded number of times, see [`background`]. If few pages are left in their chunks, they are moved together, see
-//! [`compact`].
+//! [`turns`](super::turns). So no thread polls, and an idle map uses no processor time. When a map becomes idle, a thread
+//! does the remaining work, and checks for it a bounded number of times, see [`background`]. If few pages are left in
+//! their chunks, they are moved together, see [`compact`].
 //!
 //! **Reclaiming merged logs.** A merged log is dropped when the slowest replica has applied it.
 //!

@@ -13,8 +13,9 @@ use archipelago_platform::time::{Duration, Instant, thread_time};
 /// The number of rounds that clients do before the thread tries again.
 const TURNS: u32 = 15;
 
-/// Rounds that need more processor time are never clients' work, since a client's operation lasts as long as its round.
-/// A thread that has to wait for a processor waits about as long.
+/// After a round that needed more processor time, clients do none, since a client's operation lasts as long as its round.
+/// (A map can double in fifteen rounds, so a client's round may take twice this.) A thread that has to wait for a
+/// processor waits about as long.
 const LONGEST: Duration = Duration::from_millis(10);
 
 /// Shorter rounds tell nothing: the times are as inexact as this.

@@ -12,9 +12,9 @@
 //! or merged meanwhile, the map is in use: the thread frees what it can, and the next look follows after twice the time,
 //! up to [`BUSY_MS`]. (In a map that only grows, little is retired. It must not be taken for idle, since the draining
 //! below would rebuild the search layer several times.) Otherwise the map is idle: the thread drains op logs, compacts
-//! sparse pages, and frees garbage. If readers keep
-//! garbage from being freed, thread 0 looks again, at most [`LOOKS`] times. Then it sets the word to [`UNWATCHED`] and
-//! sleeps until a thread that retires something wakes it. So no thread polls, and an idle map uses no processor time.
+//! sparse pages, and frees garbage. If readers keep garbage from being freed, thread 0 looks again, at most [`LOOKS`]
+//! times. Then it sets the word to [`UNWATCHED`] and sleeps until a thread that retires something wakes it. So no thread
+//! polls, and an idle map uses no processor time.
 //!
 //! For maps without threads, one thread of the process does the follow-ups (`sync::rcu::rest`).
 //!
