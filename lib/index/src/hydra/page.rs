@@ -3,7 +3,7 @@
 //! A page has the entries of one key range `[low, high)`, unsorted, with a one-byte *tag* (fingerprint) per slot.
 //! Two layouts implement [`Page`]: [`word`] for keys that are a `u64` and [`bytes`] for byte strings.
 //!
-//! Pages of words have a second form without keys and tags ([`word::direct`]), to which 1 and 2 do not apply.
+//! Pages of words have a second form without keys and tags (`word/direct.rs`), to which 1 and 2 do not apply.
 //!
 //! Invariants of both layouts, on which the list relies:
 //! 1. Occupied slots come first: slots `0..len` have a non-zero tag, the others a zero tag.
