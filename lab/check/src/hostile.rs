@@ -65,6 +65,8 @@ pub fn beside() -> RwLockReadGuard<'static, ()> {
 thread::thread_local! {
     /// The number of the thread's allocations so far.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    /// The bytes of these allocations.
+    static ALLOCATED: Cell<usize> = const { Cell::new(0) };
 }
 
 /// The system's allocator with counts. A test binary declares it by
@@ -122,6 +124,14 @@ impl Counting {
         ALLOCATIONS.get() - before
     }
 
+    /// Runs `work`. Returns the number of bytes that the calling thread allocated meanwhile, including those that it freed
+    /// again. (A reallocation counts with its new size.)
+    pub fn allocated_here(&self, work: impl FnOnce()) -> usize {
+        let before = ALLOCATED.get();
+        work();
+        ALLOCATED.get() - before
+    }
+
     /// Asserts that `work` allocates nothing, by [several tries](some_try): the test harness allocates memory when
     /// another test ends.
     ///
@@ -137,6 +147,7 @@ impl Counting {
 
     fn grown(&self, bytes: usize) {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        ALLOCATED.set(ALLOCATED.get().wrapping_add(bytes));
         let now = self.now.fetch_add(bytes, Ordering::Relaxed) + bytes;
         // Most allocations do not raise the peak. They write one shared word instead of two.
         if now > self.peak.load(Ordering::Relaxed) {
@@ -326,6 +337,7 @@ mod tests {
         let allocate = || heap.grown(1);
         assert_eq!(heap.allocations_here(|| thread::scope(|scope| drop(scope.spawn(allocate).join()))), 0);
         assert_eq!(heap.allocations_here(allocate), 1);
+        assert_eq!(heap.allocated_here(|| (0..3).for_each(|_| allocate())), 3);
     }
 
     #[test]

@@ -117,4 +117,11 @@ impl<K: Key, V: Send + Sync + 'static> HydraList<K, V> {
     pub fn pause_maintenance(&self, paused: bool) {
         self.core().hooks().pause_rounds(paused);
     }
+
+    /// For tests: makes the next rounds of maintenance the clients' turns, as if the map's thread had waited for a
+    /// processor.
+    #[doc(hidden)]
+    pub fn give_turns(&self) {
+        self.core().hooks().give_turns();
+    }
 }

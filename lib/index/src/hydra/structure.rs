@@ -29,6 +29,7 @@ pub trait Hooks {
     fn maintenance_stats(&self) -> MaintenanceStats;
     fn move_pages(&self);
     fn pause_rounds(&self, paused: bool);
+    fn give_turns(&self);
 }
 
 impl<F: HydraForm> Hooks for Core<F> {
@@ -42,6 +43,10 @@ impl<F: HydraForm> Hooks for Core<F> {
 
     fn pause_rounds(&self, paused: bool) {
         Core::pause_rounds(self, paused);
+    }
+
+    fn give_turns(&self) {
+        self.maintenance.background.turns.give();
     }
 }
 

@@ -36,7 +36,6 @@ impl Turns {
     }
 
     /// A test hook: makes the next rounds clients' turns.
-    #[cfg(test)]
     pub(super) fn give(&self) {
         self.0.store(TURNS, Relaxed);
     }
