@@ -94,7 +94,9 @@ impl<F: HydraForm> Shortcuts<F> {
     /// Makes the young generation old. Returns the previous old generation, which the caller retires. Only one thread
     /// may call it at a time.
     pub(super) fn turn(&self) -> Option<Dropped<F>> {
-        let young = self.trees[YOUNG].load(Relaxed);
+        // Acquire, with the Release in `first_tree`: what the thread that made the tree has written is passed on by the
+        // swap, to threads that find the tree as the old one, and is seen by the thread that retires the tree.
+        let young = self.trees[YOUNG].load(Acquire);
         // Release, with the Acquire in `tree`: a thread that finds no young tree finds the old one. The order matters,
         // see above.
         let old = self.trees[OLD].swap(young, AcqRel);
@@ -166,5 +168,32 @@ impl<F: HydraForm> Drop for Shortcuts<F> {
             // are never equal.
             drop(unsafe { Box::from_raw(tree) });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::structure::Word;
+    use archipelago_platform::thread;
+
+    /// A thread makes a tree, and another thread passes the tree on. The two meet nowhere else, so Miri reports a data
+    /// race if the other thread has not acquired the tree.
+    #[test]
+    fn a_turn_acquires_the_tree() {
+        let shortcuts = Shortcuts::<Word>::new();
+        let tree = thread::scope(|scope| {
+            scope.spawn(|| _ = shortcuts.first_tree());
+            while shortcuts.generations() == 0 {
+                thread::yield_now();
+            }
+            assert!(shortcuts.turn().is_none());
+            let Dropped(tree) = shortcuts.turn().expect("the young tree became old");
+            // SAFETY: the tree is freed below.
+            assert!(unsafe { tree.as_ref() }.bytes() < 4096);
+            tree
+        });
+        // SAFETY: the tree is unpublished, and the thread that made it has ended.
+        drop(unsafe { Box::from_raw(tree.as_ptr()) });
     }
 }

@@ -342,7 +342,7 @@ fn sync_waits_for_another_threads_walk() {
 /// A thread adds the first shortcut of a generation while another thread has the generations take turns.
 #[test]
 fn no_tree_of_shortcuts_is_lost_in_a_turn() {
-    const TREES: usize = 1000;
+    const TREES: usize = if cfg!(miri) { 20 } else { 1000 };
     let map = map(SearchLayerKind::Snapshot, 1);
     let session = map.pin();
     let (core, page) = (session.core, jump(&session, 0, 2 * FULL));
