@@ -96,7 +96,7 @@ fn pages_change_their_form_and_lose_nothing() {
 /// found, each key has its own value, and scans are in order.
 #[test]
 fn readers_see_pages_of_either_form_whole() {
-    const BLOCKS: u64 = 40;
+    const BLOCKS: u64 = if cfg!(miri) { 8 } else { 40 };
     let (turns, readers) = if cfg!(miri) { (1, 1) } else { (300, 2) };
     // Ten keys of each block stay: too few for the direct form.
     let stays = |key: u64| key % WINDOW < 10;
