@@ -19,6 +19,9 @@ pub(super) const IN_ORDER: [u8; SLOTS] = {
     order
 };
 
+/// As many bits of a word as the number of a slot takes.
+const LAST_BITS: u64 = SLOTS.next_power_of_two() as u64 - 1;
+
 /// The [`Meta`] of an empty copy.
 const NOTHING: Meta = Meta { sorted: 0, prefix: 0, floor: WORDS, high: 0 };
 
@@ -62,6 +65,15 @@ impl BytesCopy {
         Info(self.words[usize::from(self.order[at]) * SLOT + 2])
     }
 
+    /// Returns the words of an entry's slot, its tail, and its tag.
+    #[inline]
+    pub(super) fn stored(&self, at: usize) -> ([u64; SLOT], &[u64], u8) {
+        let slot = usize::from(self.order[at]);
+        let words = self.words.as_chunks::<SLOT>().0[slot];
+        let info = Info(words[2]);
+        (words, &self.words[info.place()..][..info.tail_words()], self.tags[slot])
+    }
+
     /// Returns the address of a boxed key, and 0 for other keys.
     pub(super) fn address(&self, at: usize) -> u64 {
         let info = self.info(at);
@@ -83,10 +95,12 @@ impl BytesCopy {
 
     /// Returns the position at which to split so that both sides take about the same space.
     pub(super) fn middle(&self) -> usize {
-        let half = self.words_under(self.meta.prefix) / 2;
+        let slots = &self.words.as_chunks::<SLOT>().0[..self.len];
+        let taken = |slot: &[u64; SLOT]| SLOT + Info(slot[2]).tail_words();
+        let half = slots.iter().map(taken).sum::<usize>() / 2;
         let mut words = 0;
-        let full = (0..self.len).position(|at| {
-            words += SLOT + self.info(at).tail_words();
+        let full = self.order[..self.len].iter().position(|&at| {
+            words += taken(&slots[usize::from(at)]);
             words > half
         });
         full.unwrap_or(self.len / 2).clamp(1, self.len - 1)
@@ -135,13 +149,18 @@ impl PageCopy<Bytes> for BytesCopy {
         if self.sorted {
             return false;
         }
-        // Sorting by the first eight bytes of the suffix nearly always suffices. The stable sort merges the page's sorted
-        // run, if it is half of the entries or more.
-        let mut heads: [(u64, u8); SLOTS] = core::array::from_fn(|slot| (self.words[slot * SLOT], slot as u8));
-        let heads = &mut heads[..self.len];
-        heads.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| self.compare_entries(usize::from(a.1), usize::from(b.1))));
-        for (order, head) in self.order.iter_mut().zip(heads) {
-            *order = head.1;
+        // Numbers are sorted with hardly any branch that depends on them. A number is the head of an entry, without the
+        // last bits, and its slot. So entries with nearly equal heads are in the order of their slots at first.
+        let number = |slot: usize| self.words[slot * SLOT] & !LAST_BITS | slot as u64;
+        let mut numbers: [u64; SLOTS] = core::array::from_fn(number);
+        let numbers = &mut numbers[..self.len];
+        numbers.sort_unstable();
+        for equal in numbers.chunk_by_mut(|a, b| a & !LAST_BITS == b & !LAST_BITS).filter(|equal| equal.len() > 1) {
+            let slot = |number: &u64| (number & LAST_BITS) as usize;
+            equal.sort_unstable_by(|a, b| self.compare_entries(slot(a), slot(b)));
+        }
+        for (order, number) in self.order.iter_mut().zip(numbers) {
+            *order = (*number & LAST_BITS) as u8;
         }
         self.sorted = true;
         true

@@ -19,6 +19,8 @@ use archipelago_platform::hint;
 pub(super) const UNDERFULL: usize = SLOTS / 4;
 pub(super) const UNDERFULL_WORDS: usize = WORDS * 3 / 8;
 
+const MEASURED: &str = "entries fit where they were measured to fit";
+
 impl BytesPage {
     /// Returns the number of words in use by live entries and `high`.
     pub(super) fn live_words(&self) -> usize {
@@ -67,9 +69,26 @@ impl BytesPage {
             }
         }
         let stored = if long { BOXED } else { (key.len() - meta.prefix) as u64 };
-        self.set_word(slot * SLOT, chunk(key, meta.prefix));
-        self.set_word(slot * SLOT + 1, value);
-        self.set_word(slot * SLOT + 2, Info::new(chunk(key, meta.prefix + 8) >> 32, meta.floor, stored).0);
+        let info = Info::new(chunk(key, meta.prefix + 8) >> 32, meta.floor, stored);
+        self.set_slot(slot, [chunk(key, meta.prefix), value, info.0], tag);
+    }
+
+    /// Writes, as [`write`](Self::write) does, an entry of a page with the same prefix: the words of its slot, and its
+    /// tail.
+    #[inline]
+    fn write_again(&self, meta: &mut Meta, slot: usize, [head, value, info]: [u64; SLOT], tail: &[u64], tag: u8) {
+        meta.floor -= tail.len();
+        for (at, &word) in (meta.floor..).zip(tail) {
+            self.set_word(at, word);
+        }
+        self.set_slot(slot, [head, value, Info(info).moved_to(meta.floor).0], tag);
+    }
+
+    #[inline]
+    fn set_slot(&self, slot: usize, words: [u64; SLOT], tag: u8) {
+        for (at, word) in (slot * SLOT..).zip(words) {
+            self.set_word(at, word);
+        }
         self.tags[slot].store(tag, Relaxed);
     }
 
@@ -107,14 +126,22 @@ impl BytesPage {
     pub(super) fn refill(&self, copy: &BytesCopy, range: core::ops::Range<usize>) {
         let (len, mut meta) = (self.len(), self.meta());
         debug_assert_eq!(meta.sorted, len);
-        let mut scratch = Scratch::default();
-        copy.prepare(&mut scratch);
-        for (slot, at) in (len..).zip(range) {
-            let (from, address) = (usize::from(copy.order[at]), copy.address(at));
-            let (key, value) = copy.entry(at, &mut scratch);
-            assert!(meta.has_room(slot, key), "entries fit where they were measured to fit");
-            self.write(&mut meta, slot, key, copy.tags[from], value, address);
-            meta.sorted = slot + 1;
+        meta.sorted = len + range.len();
+        if meta.prefix == copy.meta.prefix {
+            for (slot, at) in (len..).zip(range) {
+                let (words, tail, tag) = copy.stored(at);
+                assert!(meta.has_words(slot, tail.len()), "{MEASURED}");
+                self.write_again(&mut meta, slot, words, tail, tag);
+            }
+        } else {
+            let mut scratch = Scratch::default();
+            copy.prepare(&mut scratch);
+            for (slot, at) in (len..).zip(range) {
+                let (from, address) = (usize::from(copy.order[at]), copy.address(at));
+                let (key, value) = copy.entry(at, &mut scratch);
+                assert!(meta.has_room(slot, key), "{MEASURED}");
+                self.write(&mut meta, slot, key, copy.tags[from], value, address);
+            }
         }
         self.set_meta(meta);
     }

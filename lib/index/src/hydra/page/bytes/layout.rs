@@ -57,7 +57,13 @@ impl Meta {
     /// Returns whether a page with `len` entries has a slot and words for `key`.
     #[inline]
     pub(super) fn has_room(self, len: usize, key: &[u8]) -> bool {
-        len < SLOTS && SLOT * (len + 1) + tail_words(key.len(), self.prefix) <= self.floor
+        self.has_words(len, tail_words(key.len(), self.prefix))
+    }
+
+    /// Returns whether a page with `len` entries has a slot for another one, and words for its tail.
+    #[inline]
+    pub(super) fn has_words(self, len: usize, tail: usize) -> bool {
+        len < SLOTS && SLOT * (len + 1) + tail <= self.floor
     }
 
     /// Returns the number of heap words of `high`, which are at the top.
@@ -85,6 +91,12 @@ impl Info {
     #[inline]
     pub(super) fn place(self) -> usize {
         (self.0 >> 16) as usize & 0xFFFF
+    }
+
+    /// Returns the word of the same slot after its tail has moved.
+    #[inline]
+    pub(super) fn moved_to(self, place: usize) -> Self {
+        Self(self.0 & !(0xFFFF << 16) | (place as u64) << 16)
     }
 
     #[inline]
