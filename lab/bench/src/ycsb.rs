@@ -213,6 +213,7 @@ impl<K: BenchKey> Visit<K> for One<'_, '_, K> {
             let (distribution, count) = (self.plan.distribution, self.keys.loaded.len());
             let work = Work { workload: prepared.workload, distribution, keys: self.kind.clone(), count };
             *shared.parts = prepared.parts(self.plan, &self.keys.loaded);
+            resources::warm_memory(self.plan.bytes_taken(prepared.workload, count));
             let outcome = self.turn.drive(&Ready { program: &Clients::new(work, empty), shared: &shared });
             if prepared.workload == Workload::Load {
                 bytes_per_key = held.since(self.keys.loaded.len());

@@ -30,6 +30,18 @@ impl Plan {
         self.workloads.iter().map(|workload| self.fresh_of(*workload, count)).fold(0, usize::saturating_add)
     }
 
+    /// Returns about how many bytes an index of `count` keys takes in addition while a workload runs. The indexes that
+    /// need the most take as much.
+    pub fn bytes_taken(&self, workload: Workload, count: usize) -> usize {
+        /// For a key, and for what the allocator and the index take in larger pieces.
+        const EACH: usize = 128;
+        const PIECES: usize = 16 << 20;
+        match if workload == Workload::Load { count } else { self.fresh_of(workload, count) } {
+            0 => 0,
+            keys => keys.saturating_mul(EACH).saturating_add(PIECES),
+        }
+    }
+
     /// Returns how many new keys a workload needs.
     fn fresh_of(&self, workload: Workload, count: usize) -> usize {
         match workload {
