@@ -28,7 +28,7 @@ use super::config::Maintainers;
 use super::oplog::{MergedLog, Op, OpKind, PagePtr};
 use super::shared::{Core, Local};
 use super::stats::MaintenanceStats;
-use super::upkeep::{Combiner, lock};
+use super::upkeep::{Combiner, lock, try_lock};
 use crate::hydra::HydraForm;
 use archipelago_platform::atomic::Ordering::*;
 use archipelago_platform::sync::{Arc, MutexGuard};
@@ -63,19 +63,36 @@ impl<F: HydraForm> Core<F> {
 
     /// Runs a round in a client thread, unless another thread does or none is due any more.
     fn round_in_passing(&self, local: &Local<'_, F>) {
-        let Ok(mut combiner) = self.maintenance.combiner.try_lock() else { return };
-        if !self.combine_if_due(&mut combiner) {
+        // Destructors of users' values, which may use the map, must not run under the locks.
+        if !local.guard.hold_back(|| self.try_round(local)) {
             return;
-        }
-        self.maintenance.background.turns.take();
-        drop(combiner);
-        for node in 0..self.layers.len() {
-            self.update(local, node);
         }
         self.reclaim(local);
         self.compact_if_sparse(local.node, false);
         // The layer's previous snapshot was retired, which the map's thread frees, if there is one.
         self.note_garbage();
+    }
+
+    /// Combines and updates all replicas, unless too few changes are pending, or another thread does one of the two.
+    /// Returns whether it did.
+    ///
+    /// So clients do not wait for each other. If each of many clients began a round, and then waited for its turn to
+    /// update, the operation of the first one would apply the rounds of all. With all locks, a client's operation
+    /// applies its own round, and those of threads that may wait: of the map's threads, and of callers of `sync`.
+    fn try_round(&self, local: &Local<'_, F>) -> bool {
+        let state = &self.maintenance;
+        let Some(mut combiner) = try_lock(&state.combiner) else { return false };
+        // The locks are tried, so their order does not matter.
+        let Some(_updating) = state.updaters.iter().map(|it| try_lock(&it.busy)).collect::<Option<Vec<_>>>() else {
+            return false;
+        };
+        if !self.combine_if_due(&mut combiner) {
+            return false;
+        }
+        state.background.turns.take();
+        drop(combiner);
+        (0..self.layers.len()).for_each(|node| self.apply_rounds(local, node));
+        true
     }
 
     /// Combines, unless too few changes are pending. Returns whether a round was due.
@@ -124,12 +141,15 @@ impl<F: HydraForm> Core<F> {
     /// Applies all rounds to the replica of `node`.
     fn update(&self, local: &Local<'_, F>, node: usize) {
         // Destructors of users' values, which may use the map, must not run under the lock.
-        local.guard.hold_back(|| self.update_held_back(local, node));
+        local.guard.hold_back(|| {
+            let _updating = lock(&self.maintenance.updaters[node].busy);
+            self.apply_rounds(local, node);
+        });
     }
 
-    fn update_held_back(&self, local: &Local<'_, F>, node: usize) {
+    /// Does the work of [`update`](Self::update). The caller holds the updater's lock.
+    fn apply_rounds(&self, local: &Local<'_, F>, node: usize) {
         let updater = &self.maintenance.updaters[node];
-        let busy = lock(&updater.busy);
         let applied = updater.applied.load(Relaxed);
         let logs: Vec<_> = {
             let combiner = self.lock_combiner();
@@ -146,7 +166,6 @@ impl<F: HydraForm> Core<F> {
             // Release pairs with the Acquire in `reclaim`: the layer's change happens before the pages' retirement.
             updater.applied.store(log.id, Release);
         }
-        drop(busy);
     }
 
     /// Drops merged logs and shortcuts that no replica needs any more, and retires pages that no replica needs any
