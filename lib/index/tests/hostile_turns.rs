@@ -215,9 +215,9 @@ fn clients_take_turns<K: Key + PartialEq>(make: Make<K>, percent: usize) {
             let said = format!("{} bytes in an operation, {allowed} of one round", most.operation);
             if most.operation <= allowed { Ok(most.operation) } else { Err(said) }
         });
-        // A client that has begun a round also applies the rounds that other threads have begun and not applied yet.
-        // Each thread has begun one at most, the map's thread included. In a crowd the layer is larger.
-        let longest = (windows.threads as usize + 1) * 2 * of_one;
+        // A client that does a round also applies the rounds that threads of the process have begun, which wait for it:
+        // the map's thread, and the thread for idle maps. In a crowd the layer is larger.
+        let longest = 3 * 2 * of_one;
         let start = Instant::now();
         while windows.of_crowd == 0 || start.elapsed() < duration_or(Duration::ZERO) {
             for reader_stays in [true, false] {
