@@ -11,8 +11,9 @@
 //! All keys of `[low, high)` share the common prefix of the two bounds, so it is not stored with the keys. The rest of
 //! a key is its *suffix*. The first twelve bytes of the suffix are in the slot, and the others (the *tail*) in the
 //! heap. Words contain bytes big-endian and padded with zeros, so strings are compared by comparing words as integers,
-//! and lengths last. Keys longer than [`LONG_KEY`] are boxed whole, immutable, and reclaimed through RCU; the slot
-//! still has the first twelve bytes of their suffix.
+//! and lengths last. (Only the words of tails have the bytes in the key's own order, so that scans copy them as they
+//! are.) Keys longer than [`LONG_KEY`] are boxed whole, immutable, and reclaimed through RCU; the slot still has the
+//! first twelve bytes of their suffix.
 //!
 //! A look-up reads line 0, the slot's line, and the last lines (the bound, `next`). For long suffixes it also reads the
 //! tail's line. Bounds are as short as possible: the shortest string that separates the two halves of a split.

@@ -44,6 +44,8 @@ pub struct Scratch([u8; ROOM]);
 /// A key that ends in the slot takes [`IN_SLOT`] bytes behind the prefix, and the last word of a tail up to eight.
 const ROOM: usize = LONG_KEY + 16;
 
+const HAS_ROOM: &str = "a buffer has room for sixteen bytes behind every prefix";
+
 impl Default for Scratch {
     fn default() -> Self {
         Self([0; ROOM])
@@ -125,7 +127,7 @@ impl BytesCopy {
         }
         // The last word of a tail is filled up with zeros. So a key and the same key with zero bytes behind it may have
         // equal words, and then the lengths decide.
-        let tail = |info: Info| &self.words[info.place()..][..info.tail_words()];
+        let tail = |info: Info| self.words[info.place()..][..info.tail_words()].iter().map(|&word| u64::from_be(word));
         tail(ia).cmp(tail(ib)).then(ia.len().cmp(&ib.len()))
     }
 
@@ -207,12 +209,13 @@ impl PageCopy<Bytes> for BytesCopy {
             // SAFETY: a validated copy's boxed keys live as long as the guard or lock under which it is used.
             return (unsafe { Boxed::at(self.words[info.place()]) }, value);
         }
-        let (in_slot, behind) = key[prefix..].split_at_mut(IN_SLOT);
-        in_slot[..8].copy_from_slice(&head.to_be_bytes());
-        in_slot[8..].copy_from_slice(&(info.middle() as u32).to_be_bytes());
+        let suffix = &mut key[prefix..];
+        let in_slot = u128::from(head) << 64 | u128::from(info.middle()) << 32;
+        // The last four of these bytes are the tail's, if there is one.
+        *suffix.first_chunk_mut().expect(HAS_ROOM) = in_slot.to_be_bytes();
         let tail = &self.words[info.place()..][..info.tail_words()];
-        for (bytes, word) in behind[..8 * tail.len()].as_chunks_mut().0.iter_mut().zip(tail) {
-            *bytes = word.to_be_bytes();
+        for (bytes, word) in suffix[IN_SLOT..].as_chunks_mut().0.iter_mut().zip(tail) {
+            *bytes = word.to_ne_bytes();
         }
         (&key[..prefix + info.len() as usize], value)
     }

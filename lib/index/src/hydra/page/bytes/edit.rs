@@ -65,7 +65,7 @@ impl BytesPage {
             self.set_word(meta.floor, address);
         } else {
             for at in 0..tail {
-                self.set_word(meta.floor + at, chunk(key, meta.prefix + IN_SLOT + 8 * at));
+                self.set_word(meta.floor + at, chunk(key, meta.prefix + IN_SLOT + 8 * at).to_be());
             }
         }
         let stored = if long { BOXED } else { (key.len() - meta.prefix) as u64 };

@@ -151,7 +151,7 @@ pub(super) fn compare<E>(
     }
     let place = info.place().min(WORDS);
     for at in 0..info.tail_words().min(WORDS - place) {
-        let tail = chunk(key, prefix + IN_SLOT + 8 * at).cmp(&word(place + at));
+        let tail = chunk(key, prefix + IN_SLOT + 8 * at).cmp(&u64::from_be(word(place + at)));
         if tail.is_ne() {
             return Ok(tail);
         }
