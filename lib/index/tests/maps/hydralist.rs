@@ -43,7 +43,9 @@ variant!(stale_bytes, Vec<u8>, stale());
 fn keys_that_differ_late_are_in_order() {
     let mut keys: Vec<Vec<u8>> = Vec::new();
     for head in [&b"a directory of a tree/"[..], b"a directory of a tree/with one more/"] {
-        for tail in [&b""[..], b"f", b"fifteen letters", b"fifteen letters and more"] {
+        for tail in
+            [&b""[..], b"f", b"fifteen letters", b"fifteen letters and more", b"fifteen lettaz", b"fifteen lettba"]
+        {
             keys.extend((0..10).map(|zeros| [head, tail, &vec![0; zeros]].concat()));
         }
         keys.push([head, &[0; 300]].concat());
