@@ -28,7 +28,7 @@ use super::config::Maintainers;
 use super::oplog::{MergedLog, Op, OpKind, PagePtr};
 use super::shared::{Core, Local};
 use super::stats::MaintenanceStats;
-use super::upkeep::{Combiner, lock, try_lock};
+use super::upkeep::{Combiner, lock};
 use crate::hydra::HydraForm;
 use archipelago_platform::atomic::Ordering::*;
 use archipelago_platform::sync::{Arc, MutexGuard};
@@ -61,10 +61,10 @@ impl<F: HydraForm> Core<F> {
         (anchors * self.config.tuning.stale_percent / 100).max(self.config.tuning.stale_min)
     }
 
-    /// Runs a round in a client thread, unless another thread does or none is due any more.
+    /// Runs a round in a client thread, unless none is due any more.
     fn round_in_passing(&self, local: &Local<'_, F>) {
         // Destructors of users' values, which may use the map, must not run under the locks.
-        if !local.guard.hold_back(|| self.try_round(local)) {
+        if !local.guard.hold_back(|| self.round_if_due(local)) {
             return;
         }
         self.reclaim(local);
@@ -73,19 +73,18 @@ impl<F: HydraForm> Core<F> {
         self.note_garbage();
     }
 
-    /// Combines and updates all replicas, unless too few changes are pending, or another thread does one of the two.
-    /// Returns whether it did.
+    /// Combines and updates all replicas, unless too few changes are pending. Returns whether it did.
     ///
-    /// So clients do not wait for each other. If each of many clients began a round, and then waited for its turn to
-    /// update, the operation of the first one would apply the rounds of all. With all locks, a client's operation
-    /// applies its own round, and those of threads that may wait: of the map's threads, and of callers of `sync`.
-    fn try_round(&self, local: &Local<'_, F>) -> bool {
+    /// The updaters' locks come before the question whether a round is due. If clients began rounds, and then waited for
+    /// an updater, the operation of the first one would apply the rounds of all. Of the clients that wait here, the first
+    /// one does the round, and the others find that it is done. (A client that left instead of waiting could leave the
+    /// round to no thread, if no change follows.) So an operation applies its own round, and those of threads that have
+    /// begun rounds otherwise: of the map's threads, and of callers of `sync`.
+    fn round_if_due(&self, local: &Local<'_, F>) -> bool {
         let state = &self.maintenance;
-        let Some(mut combiner) = try_lock(&state.combiner) else { return false };
-        // The locks are tried, so their order does not matter.
-        let Some(_updating) = state.updaters.iter().map(|it| try_lock(&it.busy)).collect::<Option<Vec<_>>>() else {
-            return false;
-        };
+        // In the order of nodes, as every client.
+        let _updating: Vec<_> = state.updaters.iter().map(|it| lock(&it.busy)).collect();
+        let mut combiner = self.lock_combiner();
         if !self.combine_if_due(&mut combiner) {
             return false;
         }
