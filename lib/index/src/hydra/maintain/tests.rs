@@ -10,7 +10,7 @@ use crate::hydra::oplog::OpKind;
 use crate::hydra::page::Page;
 use crate::hydra::page::word::{SLOTS, WINDOW, WordPage};
 use crate::structure::Word;
-use archipelago_platform::atomic::AtomicUsize;
+use archipelago_platform::atomic::{AtomicBool, AtomicUsize};
 use archipelago_platform::sync::OnceLock;
 use archipelago_platform::thread;
 use archipelago_platform::time::Duration;
@@ -474,4 +474,36 @@ fn clients_take_turns_and_the_thread_frees_what_they_retire() {
         map.stats().garbage.objects == 0
     });
     assert!(is_clean, "the thread does not look for garbage");
+}
+
+/// While another thread updates a layer, a client that is told of a due round does not begin it, so the other thread has
+/// no more rounds to apply. But the client does the round afterwards, since perhaps no change follows.
+#[test]
+fn a_due_round_waits_for_the_updater() {
+    let map = map(SearchLayerKind::Snapshot, 1);
+    let session = map.pin();
+    let state = &session.core.maintenance;
+    let is_due = || state.pending.load(Relaxed) >= state.due_at.load(Relaxed) as isize;
+    let before = map.maintenance_stats().rounds;
+    let stop = AtomicBool::new(false);
+    map.pause_maintenance(false);
+    thread::scope(|scope| {
+        let updating = lock(&state.updaters[0].busy);
+        scope.spawn(|| {
+            let session = map.pin();
+            let mut keys = 8 * FULL..;
+            while !stop.load(Relaxed) {
+                keys.by_ref().take(4).for_each(|key| _ = session.insert(key, key));
+            }
+        });
+        while !is_due() {
+            thread::yield_now();
+        }
+        thread::sleep(Duration::from_millis(20));
+        assert_eq!(map.maintenance_stats().rounds, before, "a round was begun while a thread updates");
+        stop.store(true, Relaxed);
+        drop(updating);
+    });
+    assert!(!is_due(), "a due round is left");
+    assert_eq!(map.maintenance_stats().rounds, before + 1);
 }
