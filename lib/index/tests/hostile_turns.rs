@@ -16,10 +16,8 @@ use archipelago_check::drops::DropCounter;
 use archipelago_check::hostile::{Counting, alone, duration_or, some_try};
 use archipelago_check::watchdog::{USUAL, watchdog};
 // `archipelago_tested` is linked so that this program uses its compiled copies of the maps.
-use archipelago_index::hydra::Maintainers;
 use archipelago_index::map::Stats;
 use archipelago_index::{HydraList, Key};
-use archipelago_platform::topology::Topology;
 use archipelago_tested as _;
 use common::quiet::soon_shows;
 use std::mem;
@@ -242,28 +240,4 @@ fn clients_take_turns_with_words() {
 #[test]
 fn clients_take_turns_with_byte_strings() {
     clients_take_turns(|thread, n| format!("user{thread:03}/{n:09}@example.org").into_bytes(), 500);
-}
-
-/// Clients that do all rounds leave no due round behind. So pages that a crowd has emptied are freed, but for three
-/// twentieths, though no change follows.
-#[test]
-fn no_due_round_is_left() {
-    const THREADS: u64 = 64;
-    const KEYS: u64 = 1_600;
-    let _alone = alone();
-    watchdog(USUAL, |_| {
-        for _ in 0..4 {
-            let builder = HydraList::builder().topology(Topology::synthetic(3, 1));
-            let map: HydraList<u64, u64> = builder.maintainers(Maintainers::Clients).build();
-            map.pin().extend((0..THREADS * KEYS).map(|n| (5 * n, n)));
-            map.sync();
-            let full = map.stats().pages;
-            let remove = |thread: u64| {
-                let session = map.pin();
-                (thread * KEYS..(thread + 1) * KEYS).for_each(|n| assert!(session.delete(&(5 * n))));
-            };
-            thread::scope(|scope| (0..THREADS).for_each(|thread| _ = scope.spawn(move || remove(thread))));
-            soon_shows(&map, |stats| stats.pages <= full * 3 / 20 + 8);
-        }
-    });
 }
