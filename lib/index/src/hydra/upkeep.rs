@@ -7,7 +7,7 @@ use super::oplog::{MergedLog, PagePtr};
 use crate::thin::Thin;
 use archipelago_platform::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize};
 use archipelago_platform::pad::CachePadded;
-use archipelago_platform::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use archipelago_platform::sync::{Arc, Mutex, MutexGuard};
 use std::collections::VecDeque;
 
 /// The state of a map's maintenance.
@@ -57,15 +57,6 @@ pub(super) struct Updater {
 /// Takes a lock, even if it is poisoned, see `maintain.rs`.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-/// Takes a lock, as [`lock`] does, if it is free.
-pub(super) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(held) => Some(held),
-        Err(TryLockError::Poisoned(held)) => Some(held.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
 }
 
 impl<F: HydraForm> Maintenance<F> {

@@ -19,14 +19,13 @@
 use super::super::oplog::OpKind;
 use super::super::page::{Fill, Page};
 use super::super::shared::{Core, Local};
-use super::super::upkeep::try_lock;
 use crate::hydra::HydraForm;
 use crate::points;
 use crate::thin::Extent;
 use archipelago_platform::atomic::Ordering::Relaxed;
 use archipelago_platform::hint::point;
 use archipelago_platform::memory::Sparse;
-use archipelago_platform::sync::MutexGuard;
+use archipelago_platform::sync::{MutexGuard, TryLockError};
 use archipelago_platform::thread;
 use archipelago_platform::time::Duration;
 use archipelago_sync::backoff::Backoff;
@@ -70,11 +69,11 @@ impl<F: HydraForm> Core<F> {
             if self.is_ending() {
                 return None;
             }
-            if let Some(held) = try_lock(&self.maintenance.compacting) {
-                return Some(held);
-            }
-            if waits {
-                thread::sleep(Duration::from_millis(1));
+            match self.maintenance.compacting.try_lock() {
+                Ok(held) => return Some(held),
+                Err(TryLockError::Poisoned(held)) => return Some(held.into_inner()),
+                Err(TryLockError::WouldBlock) if waits => thread::sleep(Duration::from_millis(1)),
+                Err(TryLockError::WouldBlock) => {}
             }
         }
         None
