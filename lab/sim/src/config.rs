@@ -121,8 +121,6 @@ pub struct Config {
     /// The most picoseconds of random delay that are added to an access that leaves the core. The delay breaks
     /// lock-step.
     pub jitter_ps: u64,
-    /// The number of independent misses of one stream that overlap; 1 for none.
-    pub overlap: u32,
     /// The constant error of each socket's clock in nanoseconds (0 for missing sockets), as
     /// [`world::clock_ps`](crate::world::clock_ps) shows it.
     pub clock_skew_ns: Vec<i64>,
@@ -167,7 +165,6 @@ impl Default for Config {
             limit_ns: 60_000_000_000,
             limit_accesses: u64::MAX,
             jitter_ps: 2_000,
-            overlap: 3,
             clock_skew_ns: Vec::new(),
             unwind: true,
             stack_bytes: 256 << 10,

@@ -147,7 +147,7 @@ impl Engine {
         Engine {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             costs: Costs::new(&machine, &config),
-            memory: Memory::new(&machine, config.overlap, config.schedule == Schedule::VirtualTime),
+            memory: Memory::new(&machine, config.schedule == Schedule::VirtualTime),
             threads: Vec::new(),
             current: 0,
             agenda: Agenda::new(),

@@ -144,6 +144,11 @@ pub struct Machine {
     pub hops: Vec<Vec<u8>>,
     /// The factor by which a core's own work takes longer while its other hardware thread works too.
     pub smt_slowdown: f64,
+    /// How many misses of one stream a core overlaps: from the third miss on, each costs its latency divided by this
+    /// number. 1 is a core that makes one miss after the other, and one store after the other. A file without the
+    /// number means 10.
+    #[serde(default = "some_overlap")]
+    pub overlap: f64,
     /// The caches.
     pub caches: Caches,
     /// Times of accesses.
@@ -157,6 +162,11 @@ pub struct Machine {
     /// The source of each number, by the name of its field (`latency.l3`).
     #[serde(default)]
     pub sources: BTreeMap<String, String>,
+}
+
+/// The presets' [`Machine::overlap`].
+fn some_overlap() -> f64 {
+    10.0
 }
 
 impl Machine {

@@ -59,6 +59,7 @@ pub(crate) struct Memory {
     per_socket: usize,
     inclusive: bool,
     buffers: usize,
+    /// [`Machine::overlap`] in units of 1/256.
     overlap: u64,
     /// The number of lines that transactions have marked. `evicted` has the marked lines that caches evicted since the
     /// engine last emptied the list.
@@ -77,7 +78,7 @@ pub(crate) struct Evicted {
 
 impl Memory {
     /// Makes the memory of `machine`. `timed` tells whether the costs of accesses will be needed.
-    pub(crate) fn new(machine: &Machine, overlap: u32, timed: bool) -> Self {
+    pub(crate) fn new(machine: &Machine, timed: bool) -> Self {
         let (latency, occupancy) = (&machine.latency, &machine.occupancy);
         let list = |times: &[f64]| times.iter().map(|&time| ps(time)).collect();
         let (sockets, per_socket) = (machine.sockets, machine.cores_per_socket);
@@ -114,7 +115,7 @@ impl Memory {
             per_socket,
             inclusive: machine.caches.l3_inclusive,
             buffers: machine.occupancy.miss_buffers,
-            overlap: u64::from(overlap.max(1)),
+            overlap: (machine.overlap * 256.0) as u64,
             marked: 0,
             evicted: Vec::new(),
             stats: Stats::default(),
@@ -237,9 +238,9 @@ impl Memory {
             self.share(core, socket, line);
         }
         self.fill(core, socket, line);
-        let streams = self.overlap > 1 && kind != AccessKind::Rmw && self.misses[core].follow((addr >> 6) as u64);
+        let streams = self.overlaps() && kind != AccessKind::Rmw && self.misses[core].follow((addr >> 6) as u64);
         if streams && quiet {
-            cost.latency = (cost.latency / self.overlap).max(self.times.l2);
+            cost.latency = (cost.latency * 256 / self.overlap).max(self.times.l2);
         }
         cost
     }
@@ -474,7 +475,7 @@ impl Memory {
 
     /// Returns whether misses overlap.
     pub(crate) fn overlaps(&self) -> bool {
-        self.overlap > 1
+        self.overlap > 256
     }
 
     /// Sets the home of a memory range. If `home` is `None`, removes the home of the pages; lines that were accessed

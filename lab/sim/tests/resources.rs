@@ -7,6 +7,11 @@ use std::cell::Cell;
 use archipelago_sim::{Client, Config, Machine, Outcome, Placement, Report, run_with, world};
 use common::{Word, machine};
 
+/// Returns a machine whose cores make one miss after the other, so that only prefetches overlap.
+fn one_miss_at_a_time() -> Machine {
+    Machine { overlap: 1.0, ..Machine::preset("xeon-8180-4s").expect("it is a preset") }
+}
+
 /// The lines of one walk: more than a core has miss buffers.
 const LINES: usize = 40;
 const WALKS: usize = 30;
@@ -28,8 +33,8 @@ fn walks(threads: usize, prefetches: bool) -> (u64, Report) {
             words[first + walk].set(sum);
         }
     };
-    let config = Config { placement: Placement::Spread, overlap: 1, ..Config::seeded(1) };
-    let machine = Machine::preset("xeon-8180-4s").unwrap();
+    let config = Config { placement: Placement::Spread, ..Config::seeded(1) };
+    let machine = one_miss_at_a_time();
     let report = run_with(&machine, &config, threads, words, body, drop).0;
     assert_eq!(report.outcome, Outcome::Done);
     (slowest.get(), report)
@@ -48,7 +53,7 @@ fn prefetches_do_not_make_time_run_away() {
 fn nothing_is_reserved_for_later() {
     // One thread has stores in progress for which a locked instruction waits. The instruction's line must not arrive
     // before another thread's access to it.
-    let machine = Machine::preset("xeon-8180-4s").unwrap();
+    let machine = one_miss_at_a_time();
     let words = || (0..300).map(Word::new_of).collect::<Vec<_>>();
     let times = [Cell::new(0), Cell::new(0)];
     let body = |words: &Vec<Word>, client: Client| {
@@ -64,7 +69,7 @@ fn nothing_is_reserved_for_later() {
         }
         times[client.index].set(times[client.index].get().max(1));
     };
-    let config = Config { placement: Placement::Cpus(vec![0, 1]), overlap: 1, ..Config::seeded(1) };
+    let config = Config { placement: Placement::Cpus(vec![0, 1]), ..Config::seeded(1) };
     run_with(&machine, &config, 2, words, body, drop).0.assert_done();
     // The other thread is first at the line: its access takes the time of a memory access, and does not wait for the
     // five stores of the first thread.

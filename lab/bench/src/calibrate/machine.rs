@@ -152,6 +152,11 @@ impl<'a> Draft<'a> {
                 format!("a chain of dependent loads over {} MiB, misses of address translation in it", bytes >> 20);
             self.note(&format!("latency.memory.{hops}"), &how);
         }
+        let group = memory::neighbours(home, bytes, self.effort)?;
+        let most = self.machine.occupancy.miss_buffers as f64;
+        self.machine.overlap = rounded(overlap(self.machine.latency.memory[0], group, most));
+        let how = "neighbouring lines of memory take together, where each group's address depends on the group before";
+        self.note("overlap", &format!("{group:.0} ns that {} {how}; {most} at most", memory::GROUP));
         Ok(())
     }
 
@@ -313,6 +318,13 @@ fn rate(what: &str, cores: usize, ns: f64) -> String {
     format!("{what} ({cores}): {:.1} million a second", 1000.0 / ns)
 }
 
+/// Returns how many misses a core overlaps, at most `most`, if one miss takes `alone` and a group of neighbouring lines
+/// takes `group`. From a group's third miss on, the model charges `alone` divided by this number.
+fn overlap(alone: f64, group: f64, most: f64) -> f64 {
+    let further = (group - 2.0 * alone) / (memory::GROUP - 2) as f64;
+    if further <= 0.0 { most } else { (alone / further).clamp(1.0, most) }
+}
+
 /// Returns for how long a core keeps a line for which others wait (the *hold*), in nanoseconds. A transfer takes
 /// `transfer`, an increment by a core that has the line takes `own`, and `apart` is the measured time between
 /// successive increments while several cores increment the line. Each time that a core gets the line, it makes one
@@ -327,6 +339,14 @@ fn hold(transfer: f64, own: f64, apart: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_overlap_explains_a_group() {
+        let further = (memory::GROUP - 2) as f64;
+        assert_eq!(overlap(90.0, 2.0 * 90.0 + further * 30.0, 12.0), 3.0);
+        assert_eq!(overlap(90.0, 150.0, 12.0), 12.0, "all at once");
+        assert_eq!(overlap(90.0, 16.0 * 95.0, 12.0), 1.0, "one after the other");
+    }
 
     #[test]
     fn the_hold_explains_contended_increments() {

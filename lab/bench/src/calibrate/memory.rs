@@ -46,7 +46,7 @@ const OPERATION: u64 = 8;
 /// As [`together`].
 pub fn chain(reader: CpuId, home: Core, bytes: usize, loads: Loads, effort: Effort) -> Result<f64, Failure> {
     let lines = (bytes / LINE).max(2);
-    let buffer = alone(home.cpu, || ring(lines, home))?;
+    let buffer = alone(home.cpu, || ring(lines, 1, home))?;
     let turns = (lines as u64 * 2).clamp(100_000, 400_000);
     let walk = || {
         let mut rng = SmallRng::seed_from_u64(7);
@@ -64,14 +64,36 @@ pub fn chain(reader: CpuId, home: Core, bytes: usize, loads: Loads, effort: Effo
     alone(reader, walk)
 }
 
-/// Returns lines that are linked into a ring in random order. The calling thread touches them first, which places them
-/// in its node's memory.
-fn ring(lines: usize, home: Core) -> Array<Line> {
-    let mut order: Vec<u32> = (1..lines as u32).collect();
+/// The number of lines of a group of neighbours, as in a node of an index.
+pub const GROUP: usize = 16;
+
+/// Returns the nanoseconds that a core takes for all lines of a group of [`GROUP`] neighbouring lines. The groups are
+/// in `bytes` of memory at `home`, in random order; a group's address depends on all lines of the group before it.
+///
+/// # Errors
+/// As [`together`].
+pub fn neighbours(home: Core, bytes: usize, effort: Effort) -> Result<f64, Failure> {
+    let groups = (bytes / LINE / GROUP).max(2);
+    alone(home.cpu, || {
+        let buffer = ring(groups, GROUP, home);
+        let mut at = 0_u32;
+        let time = effort.time((groups as u64 * 2).clamp(50_000, 200_000), |_| {
+            let group = &buffer[at as usize..][..GROUP];
+            at = group.iter().fold(0, |next, line| next ^ line.next);
+        });
+        black_box(at);
+        time
+    })
+}
+
+/// Returns groups of neighbouring lines. The groups' first lines are linked into a ring in random order, and the others
+/// lead nowhere. The calling thread touches them first, which places them in its node's memory.
+fn ring(groups: usize, lines: usize, home: Core) -> Array<Line> {
+    let mut order: Vec<u32> = (1..groups as u32).collect();
     order.shuffle(&mut SmallRng::seed_from_u64(7));
-    let mut buffer = flat(lines, home);
+    let mut buffer = flat(groups * lines, home);
     let mut at = 0;
-    for next in order {
+    for next in order.into_iter().map(|group| group * lines as u32) {
         buffer[at as usize].next = next;
         at = next;
     }

@@ -454,14 +454,14 @@ pub fn figures(contender: &Contender, setting: &Setting, threads: usize) -> Resu
     let charge = setting.instructions.map(|instructions| Charge::of(&contender.name, &setting.machine, instructions));
     let setting = &Setting { charge: charge.transpose()?.unwrap_or_default(), ..setting.clone() };
     let mut all = Vec::new();
-    for (machine, overlap) in variations(setting).iter().map(|it| (it.of(&setting.machine), it.overlap)) {
+    for machine in variations(setting).iter().map(|it| it.of(&setting.machine)) {
         for seed in (0..setting.seeds).map(|run| setting.seed.wrapping_add(run)) {
             // An interrupt is checked for before a run, since loading takes time, and after it, since a stopped run
             // does not count.
             if interrupt::requested() {
                 return Ok(None);
             }
-            let config = Config { seed, overlap, ..config.clone() };
+            let config = Config { seed, ..config.clone() };
             let run = (contender.program)(&machine, &config, setting, threads)?;
             if interrupt::requested() {
                 return Ok(None);
@@ -475,8 +475,7 @@ pub fn figures(contender: &Contender, setting: &Setting, threads: usize) -> Resu
 /// Returns the variations of the model that are measured, in this order. The first one changes nothing, and without a
 /// sweep there is no other.
 pub fn variations(setting: &Setting) -> Vec<Variation> {
-    let overlap = setting.config().overlap;
-    let is_none = |it: &Variation| it.of(&setting.machine) == setting.machine && it.overlap == overlap;
+    let is_none = |it: &Variation| it.of(&setting.machine) == setting.machine;
     let (same, varied): (Vec<Variation>, Vec<Variation>) = Variation::all().partition(is_none);
     same.into_iter().take(1).chain(varied.into_iter().filter(|_| setting.sweep)).collect()
 }

@@ -74,6 +74,7 @@ impl Machine {
             }
         }
         add("smt_slowdown", self.smt_slowdown, "times", 1.0, 8.0);
+        add("overlap", self.overlap, "misses", 1.0, 64.0);
         for (name, cache) in [("l1", self.caches.l1), ("l2", self.caches.l2), ("l3", self.caches.l3)] {
             add(&format!("caches.{name}.sets"), cache.sets as f64, "", 1.0, f64::from(1 << 24));
             add(&format!("caches.{name}.ways"), cache.ways as f64, "", 1.0, 64.0);

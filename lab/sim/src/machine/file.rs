@@ -8,8 +8,14 @@ impl Machine {
         let cache = |cache: Cache| format!("{{ sets = {}, ways = {} }}", cache.sets, cache.ways);
         let (caches, latency, occupancy, os) = (&self.caches, &self.latency, &self.occupancy, &self.os);
         let mut text = format!(
-            "name = {:?}\nsockets = {}\ncores_per_socket = {}\nthreads_per_core = {}\nhops = {:?}\nsmt_slowdown = {:?}\n",
-            self.name, self.sockets, self.cores_per_socket, self.threads_per_core, self.hops, self.smt_slowdown
+            "name = {:?}\nsockets = {}\ncores_per_socket = {}\nthreads_per_core = {}\nhops = {:?}\nsmt_slowdown = {:?}\noverlap = {:?}\n",
+            self.name,
+            self.sockets,
+            self.cores_per_socket,
+            self.threads_per_core,
+            self.hops,
+            self.smt_slowdown,
+            self.overlap
         );
         text += &format!(
             "\n[caches]\nl1 = {}\nl2 = {}\nl3 = {}\nl3_inclusive = {}\n",

@@ -1,10 +1,11 @@
 //! The machines that come with the crate.
 //!
-//! They were fixed before any structure was run on them, and were not changed because of a structure's result. Every
-//! number has its source below; "estimate" means that no measurement is known. The beginning of a source tells the
+//! They were fixed before any structure was run on them, and were not changed because of a structure's result, but only
+//! where a published measurement was found (2026-11-28: `docs/virtual-machine.md`, *Machines*). Every number has its
+//! source below; "estimate" means that no measurement is known. The beginning of a source tells the
 //! number's [`Origin`](super::Origin).
 
-use super::{Cache, Caches, Latency, Machine, Occupancy, Os, Transactions};
+use super::{Cache, Caches, Latency, Machine, Occupancy, Os, Transactions, some_overlap};
 
 /// The names of all presets.
 pub const PRESETS: [&str; 8] = [
@@ -82,7 +83,17 @@ const TX_SPURIOUS: (&str, &str) = (
     "measured: Sapphire Rapids, virtual machine: status 0 once per 1.2-1.4 ms of transaction, timer included",
 );
 
+/// How many misses of a stream a core overlaps.
+const OVERLAP: (&str, &str) = (
+    "overlap",
+    "published: LPD-EPFL/mctop, Haswell-EX: one core reads 8.2 GB/s at 126 ns a line, 16 lines at a time; other \
+     servers 10 to 20, a Cascade Lake without prefetchers 11",
+);
+const MLC_HASWELL: &str = "published: FD.io CSIT, MLC, two 18-core Haswell-EP: 47 ns within a socket, 107-108 ns \
+     beyond, memory 99-101 and 132-141 ns, 57.9 GB/s";
+
 const HASWELL_EX: Sources = &[
+    OVERLAP,
     ("occupancy.transfer", "calibrated: a compare-and-exchange ping-pong takes one transfer each way"),
     ("sockets", "published: the paper's machine"),
     ("cores_per_socket", "published: Intel ARK"),
@@ -92,9 +103,11 @@ const HASWELL_EX: Sources = &[
     ("caches.l3", "published: Intel ARK: 2.5 MiB per core; 20 ways: CPUID of Haswell-EX"),
     ("latency.l1", "published: Intel Optimization Reference Manual, Haswell: 4 cycles, at nominal frequency"),
     ("latency.l2", "published: Intel Optimization Reference Manual, Haswell: 12 cycles, at nominal frequency"),
+    ("latency.core_to_core", MLC_HASWELL),
     (
-        "latency.core_to_core",
-        "Intel forum 700477: MLC, Broadwell-EP with 10 cores: 40.3-42.3 ns; estimate for more cores",
+        "latency.dirty_remote.1",
+        "published: LPD-EPFL/mctop, 4-socket Haswell-EX: compare-and-exchange at most 161 ns, here without the \
+         locked instruction's 8",
     ),
     ("latency.memory.0", "published: Intel blog 2014: MLC, E7-4800: 135-136 ns"),
     ("latency.memory.1", "published: Intel blog 2014: MLC, E7-4800: 194-202 ns"),
@@ -103,11 +116,11 @@ const HASWELL_EX: Sources = &[
     TX_COST[2],
     TX_TIMER,
     TX_SPURIOUS,
-    TX_COST[0],
-    TX_COST[1],
-    TX_COST[2],
-    TX_TIMER,
-    TX_SPURIOUS,
+    (
+        "occupancy.link",
+        "published: LPD-EPFL/mctop, 4-socket Haswell-EX: 12.5-12.8 GB/s over one link, 8.0 GT/s (14 cores); Intel \
+         community 1082670: 30.3-30.6 GB/s over two links of 9.6 GT/s (18 cores)",
+    ),
     (
         "transactions.read_lines",
         "measured: on Sapphire Rapids reads leave with the second level (half of it holds, all never); here: 1 MiB",
@@ -124,6 +137,7 @@ fn haswell_ex(name: &str, cores: usize, ghz: f64) -> Machine {
         threads_per_core: 2,
         hops: mesh(4),
         smt_slowdown: 1.5,
+        overlap: some_overlap(),
         caches: Caches {
             l1: Cache { sets: 64, ways: 8 },
             l2: Cache { sets: 512, ways: 8 },
@@ -135,8 +149,8 @@ fn haswell_ex(name: &str, cores: usize, ghz: f64) -> Machine {
             l2: 12.0 / ghz,
             l3: 25.0,
             core_to_core: 48.0,
-            dirty_remote: vec![0.0, 190.0],
-            clean_remote: vec![0.0, 150.0],
+            dirty_remote: vec![0.0, 153.0],
+            clean_remote: vec![0.0, 135.0],
             memory: vec![135.0, 198.0],
             locked: 8.0,
             fence: 15.0,
@@ -148,7 +162,7 @@ fn haswell_ex(name: &str, cores: usize, ghz: f64) -> Machine {
             hold: 0.0,
             shared_read: 6.0,
             memory: 1.1,
-            link: 4.0,
+            link: if cores == 18 { 4.2 } else { 5.0 },
             local_bypass: 4,
             miss_buffers: 10,
         },
@@ -166,6 +180,7 @@ fn haswell_ex(name: &str, cores: usize, ghz: f64) -> Machine {
 }
 
 const HASWELL_EP: Sources = &[
+    OVERLAP,
     ("occupancy.transfer", "calibrated: a compare-and-exchange ping-pong takes one transfer each way"),
     ("sockets", "published: the paper's machine"),
     ("cores_per_socket", "published: the paper's machine"),
@@ -175,11 +190,13 @@ const HASWELL_EP: Sources = &[
     ("caches.l3", "published: the paper: 25 MB; 20 ways: as Haswell-EX"),
     ("latency.l1", "published: Intel Optimization Reference Manual, Haswell: 4 cycles, at nominal frequency"),
     ("latency.l2", "published: Intel Optimization Reference Manual, Haswell: 12 cycles, at nominal frequency"),
-    ("latency.l3", MOLKA),
-    ("latency.core_to_core", MOLKA),
-    ("latency.dirty_remote", MOLKA),
+    ("latency.l3", MOLKA_READ),
+    ("latency.core_to_core", MOLKA_READ),
+    ("latency.dirty_remote", MLC_HASWELL),
     ("latency.clean_remote", MOLKA),
-    ("latency.memory", MOLKA),
+    ("latency.memory", MLC_HASWELL),
+    ("occupancy.memory", MLC_HASWELL),
+    ("occupancy.link", "published: Intel community 1082670: 30.3-30.6 GB/s over both links"),
     TX_COST[0],
     TX_COST[1],
     TX_COST[2],
@@ -187,6 +204,8 @@ const HASWELL_EP: Sources = &[
     TX_SPURIOUS,
     ("transactions.read_lines", "published: Nakaike et al., ISCA 2015: Haswell holds 4 MB of transactional loads"),
 ];
+const MOLKA_READ: &str =
+    "published: Molka et al., ICPP 2015, E5-2680 v3, as quoted in issue 735 of snabbco/snabb: 21.2 and 49-53 ns";
 const MOLKA: &str =
     "Molka et al., ICPP 2015, E5-2680 v3 (12 cores), source snoop; recalled and rounded, not read again";
 
@@ -209,7 +228,14 @@ fn haswell_ep(name: &str) -> Machine {
     }
 }
 
+const MLC_SKYLAKE: &str = "published: FD.io CSIT, MLC, two Xeon 8180: 50.3-53.7 ns within a socket, memory 81 ns, \
+     107.9 GB/s from it, 50.95 GB/s over three links";
+
+const SECOND_LINK: &str =
+    "guess: 1.4 times the first link's, as on Westmere-EX (LPD-EPFL/mctop: 1.34 times; David et al., SOSP 2013: 1.38)";
+
 const SKYLAKE_SP: Sources = &[
+    OVERLAP,
     ("occupancy.transfer", "calibrated: a compare-and-exchange ping-pong takes one transfer each way"),
     ("sockets", "published: the paper's machine"),
     ("cores_per_socket", "published: Intel ARK"),
@@ -223,7 +249,18 @@ const SKYLAKE_SP: Sources = &[
     ("latency.l1", "published: AnandTech 14694, Xeon 8280: 4 cycles; at 2.5 GHz"),
     ("latency.l2", "published: AnandTech 14694, Xeon 8280: 14 cycles; at 2.5 GHz"),
     ("latency.l3", "published: AnandTech 14694, Xeon 8280: 46 cycles; at 2.5 GHz"),
-    ("latency.memory.0", "Intel forum 1126268: MLC, Xeon Silver 4110: 82 ns; estimate for 28 cores"),
+    ("latency.core_to_core", MLC_SKYLAKE),
+    (
+        "latency.dirty_remote.1",
+        "FD.io CSIT, MLC, two Xeon 8180: 109-114 ns or 171-178 ns, by the line's home; guess for more sockets",
+    ),
+    ("latency.memory.0", MLC_SKYLAKE),
+    ("latency.memory.1", "FD.io CSIT, MLC, two Xeon 8180: 131-145 ns; guess for more sockets"),
+    ("occupancy.memory", MLC_SKYLAKE),
+    ("occupancy.link", MLC_SKYLAKE),
+    ("latency.dirty_remote.2", SECOND_LINK),
+    ("latency.clean_remote.2", SECOND_LINK),
+    ("latency.memory.2", "guess: a second link costs about what the first one does (LPD-EPFL/mctop, Westmere-EX)"),
     ("latency.pause", "published: Intel Optimization Reference Manual, Skylake: up to 140 cycles"),
     ("transactions.read_lines", "published: Nakaike et al., ISCA 2015: Haswell holds 4 MB of transactional loads"),
 ];
@@ -246,9 +283,9 @@ fn skylake_sp(name: &str, sockets: usize, hops: Vec<Vec<u8>>) -> Machine {
             l2: 14.0 / ghz,
             l3: 46.0 / ghz,
             core_to_core: 50.0,
-            dirty_remote: vec![0.0, 130.0, 230.0],
-            clean_remote: vec![0.0, 115.0, 205.0],
-            memory: vec![85.0, 145.0, 225.0],
+            dirty_remote: vec![0.0, 130.0, 185.0],
+            clean_remote: vec![0.0, 115.0, 170.0],
+            memory: vec![85.0, 145.0, 205.0],
             locked: 7.2,
             fence: 13.0,
             pause: 56.0,
@@ -259,7 +296,7 @@ fn skylake_sp(name: &str, sockets: usize, hops: Vec<Vec<u8>>) -> Machine {
             hold: 0.0,
             shared_read: 6.0,
             memory: 0.6,
-            link: 3.5,
+            link: 3.75,
             local_bypass: 4,
             miss_buffers: 12,
         },
@@ -275,6 +312,14 @@ fn skylake_tx() -> Option<Transactions> {
 }
 
 const SANDY_BRIDGE_EP: Sources = &[
+    (
+        "occupancy.link",
+        "guess: of 7.2 GT/s as large a part as Haswell's links carry; Ivy Bridge's carry somewhat less (LPD-EPFL/mctop)",
+    ),
+    (
+        "latency.core_to_core",
+        "nviennot/core-to-core-latency: compare-and-exchange 32.4 ns at 2.9 GHz; LPD-EPFL/mctop: 40.0 ns, Ivy Bridge",
+    ),
     ("occupancy.transfer", "calibrated: a compare-and-exchange ping-pong takes one transfer each way"),
     ("sockets", "published: the paper's machine"),
     ("cores_per_socket", "published: Intel ARK"),
@@ -301,7 +346,7 @@ fn sandy_bridge_ep(name: &str) -> Machine {
             memory: vec![75.0, 200.0, 290.0],
             ..machine.latency.clone()
         },
-        occupancy: Occupancy { memory: 1.8, link: 4.8, ..machine.occupancy },
+        occupancy: Occupancy { memory: 1.8, link: 5.6, ..machine.occupancy },
         transactions: None,
         ..machine
     }

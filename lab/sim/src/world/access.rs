@@ -126,8 +126,8 @@ pub fn pause(turns: u64) {
 }
 
 /// Announces plain reads of the `len` bytes at `addr`, which no thread changes meanwhile. Costs one load per line, one
-/// after the other. The third and later misses of neighbouring lines overlap, if misses overlap
-/// ([`Config::overlap`](crate::Config::overlap)).
+/// after the other. The third and later misses of neighbouring lines overlap
+/// ([`Machine::overlap`](crate::Machine::overlap)).
 pub fn touch(addr: *const (), len: usize) {
     each_line(addr, len, AccessKind::Load);
 }

@@ -197,7 +197,7 @@ fn after_others(machine: &Machine, writes: bool, lines: usize, sibling: bool) ->
     };
     let cpus = if sibling { vec![0, machine.cores()] } else { vec![0] };
     let (threads, placement) = (cpus.len(), archipelago_sim::Placement::Cpus(cpus));
-    let config = Config { placement, overlap: 1, ..Config::seeded(1) };
+    let config = Config { placement, ..Config::seeded(1) };
     run_with(machine, &config, threads, || pages(1200), body, drop).0.assert_done();
     aborted.get()
 }

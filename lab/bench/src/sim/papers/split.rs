@@ -1,7 +1,6 @@
 //! Finds the number of the model on which an unresolved ordering depends.
 //!
-//! The sweep varies one number against two others: whether a core's misses overlap, the latency of links, and the
-//! occupancies. If an ordering is so in nearly all cells on one side of such a number, or in nearly none, and in far
+//! The sweep varies two numbers against each other: the latency of links, and the occupancies. If an ordering is so in nearly all cells on one side of such a number, or in nearly none, and in far
 //! fewer or more cells on another side, then the number decides the ordering in this model.
 
 use archipelago_sim::Variation;
@@ -24,10 +23,6 @@ pub fn decided_by(variations: &[Variation], so: &[bool]) -> Option<String> {
         (name, with().filter(|(_, so)| **so).count(), with().count())
     };
     let numbers = [
-        vec![
-            side("where a core's misses overlap", &|it| it.overlap > 1),
-            side("where they do not", &|it| it.overlap == 1),
-        ],
         vec![
             side("with links faster than the preset's", &|it| it.remote < 0.0),
             side("as fast", &|it| it.remote == 0.0),
@@ -69,15 +64,13 @@ mod tests {
 
     #[test]
     fn one_number_decides() {
-        let overlap = found(|it| it.overlap == 3);
-        assert_eq!(overlap.as_deref(), Some("so in 15 of 15 where a core's misses overlap, 0 of 9 where they do not"));
         let links = found(|it| it.remote < 0.0);
         assert_eq!(
             links.as_deref(),
-            Some("so in 6 of 6 with links faster than the preset's, 0 of 12 as fast, 0 of 6 slower")
+            Some("so in 3 of 3 with links faster than the preset's, 0 of 11 as fast, 0 of 3 slower")
         );
         let occupancy = found(|it| it.occupancy > 0.0 || it.l3 > 0.0);
-        assert!(occupancy.unwrap().ends_with("1 of 12 equal, 6 of 6 more"));
+        assert!(occupancy.unwrap().ends_with("1 of 11 equal, 3 of 3 more"));
     }
 
     #[test]
@@ -90,7 +83,7 @@ mod tests {
     /// The cells of a variation's seeds are neighbours.
     #[test]
     fn seeds_are_neighbours() {
-        let so: Vec<bool> = all().iter().flat_map(|it| [it.overlap == 3; 3]).collect();
-        assert!(decided_by(&all(), &so).unwrap().starts_with("so in 45 of 45 "));
+        let so: Vec<bool> = all().iter().flat_map(|it| [it.remote < 0.0; 3]).collect();
+        assert!(decided_by(&all(), &so).unwrap().starts_with("so in 9 of 9 "));
     }
 }
