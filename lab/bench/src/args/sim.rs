@@ -119,7 +119,7 @@ pub struct SimYcsb {
     /// Keys loaded before the measurement; the workload load inserts as many [default: 100k; with --paper 10M]
     #[arg(long, value_parser = count)]
     pub count: Option<usize>,
-    /// Which keys are popular: zipf:S, uniform, latest
+    /// Which keys are popular: zipf:S, ycsb (as YCSB's `zipfian`), uniform, latest, as in `bench ycsb`
     #[arg(long, default_value = "zipf:0.99")]
     pub distribution: String,
     /// Stop threads: updater (all background threads, for the whole measurement; needs --threads), or lock-holder
