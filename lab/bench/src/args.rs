@@ -95,7 +95,8 @@ pub struct Ycsb {
     /// Operations per workload and run, all threads together (E: an eighth of them; grow: one for each key)
     #[arg(long, value_parser = count, default_value = "2M")]
     pub ops: usize,
-    /// Which keys are popular: zipf:S, uniform, latest (D always reads the latest)
+    /// Which keys are popular: zipf:S (among the loaded keys), ycsb (as YCSB's `zipfian`: among 10^10 items, which are
+    /// hashed onto the loaded keys), uniform, latest (D always reads the latest)
     #[arg(long, default_value = "zipf:0.99")]
     pub distribution: String,
     /// In C, look up this many keys at a time

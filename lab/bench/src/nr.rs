@@ -150,16 +150,12 @@ fn chosen<R: Roster>(
 /// Returns all combinations of update ratio, distribution and external work.
 ///
 /// # Errors
-/// If a distribution is not one of this benchmark's.
+/// If a distribution is not known, or is for YCSB only.
 fn cells(workload: &str, work: &NrWork, replicas: Option<usize>) -> Result<Vec<(Cell, Load)>, Failure> {
-    let items = work.items(workload);
+    let (items, distributions) = (work.items(workload), Distribution::parse_list(&work.distribution)?);
     let mut cells = Vec::new();
     for &update_percent in &work.update_percent {
-        for text in work.distribution.split(',') {
-            let distribution = Distribution::parse(text.trim())?;
-            if distribution == Distribution::Latest {
-                return Err(Failure::new("node replication's benchmark knows no --distribution latest"));
-            }
+        for &distribution in &distributions {
             for &external_work in &work.external_work {
                 let details = replicas.map_or(String::new(), |replicas| format!("{replicas} replicas"));
                 let cell = Cell {

@@ -62,13 +62,9 @@ fn experiment(args: &Sets) -> Result<Experiment<'static>, Failure> {
 /// and distribution.
 ///
 /// # Errors
-/// If the distribution is not a known one, or is `latest`, which needs an order of insertion.
+/// If a distribution is not known, or is for YCSB only.
 fn cells(work: &SetsWork, chosen: &'static [Over], stuck_reader: bool) -> Result<Cells<Spec>, Failure> {
-    let distributions: Vec<_> =
-        work.distribution.split(',').map(|text| Distribution::parse(text.trim())).collect::<Result<_, _>>()?;
-    if distributions.contains(&Distribution::Latest) {
-        return Err(Failure::new("--distribution latest: sets have no latest key; try uniform or zipf:0.99"));
-    }
+    let distributions = Distribution::parse_list(&work.distribution)?;
     let (items, mut cells) = (work.count, Vec::new());
     for structure in STRUCTURES {
         let known: Vec<_> = chosen.iter().filter(|(over, _)| *over == structure).map(|(_, known)| known).collect();

@@ -9,6 +9,7 @@ mod check;
 mod file;
 mod origin;
 mod presets;
+mod shrink;
 
 use std::collections::BTreeMap;
 

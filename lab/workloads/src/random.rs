@@ -71,16 +71,32 @@ impl Zipf {
     /// Makes a distribution over `n` ranks, at least 1. `theta` is from 0 (all ranks are equally likely) to below 1,
     /// or above 1 up to 4. Takes O(n) time.
     pub fn new(n: u64, theta: f64) -> Self {
-        let zeta = |n: u64| (1..=n).map(|rank| (rank as f64).powf(-theta)).sum::<f64>();
-        let all = zeta(n);
-        let eta = (1.0 - (2.0 / n as f64).powf(1.0 - theta)) / (1.0 - zeta(2) / all);
-        Self { n, theta, zeta: all, eta }
+        Self::with_zeta(n, theta, (1..=n).map(|rank| (rank as f64).powf(-theta)).sum())
+    }
+
+    /// Makes the distribution of YCSB's `zipfian` requests: 10^10 ranks with a `theta` of 0.99, however many keys there
+    /// are. YCSB maps ranks to keys by a hash. Takes O(1) time.
+    pub fn ycsb() -> Self {
+        // The sum over all ranks has too many terms to be computed here.
+        Self::with_zeta(10_000_000_000, 0.99, 26.469_028_201_783_02)
+    }
+
+    /// Makes a distribution whose sum of `1 / rank^theta` over all ranks, from 1 to `n`, is `zeta`.
+    fn with_zeta(n: u64, theta: f64, zeta: f64) -> Self {
+        let of_two = 1.0 + 2.0_f64.powf(-theta);
+        let eta = (1.0 - (2.0 / n as f64).powf(1.0 - theta)) / (1.0 - of_two / zeta);
+        Self { n, theta, zeta, eta }
     }
 
     /// Returns the next rank.
     #[inline]
     pub fn draw(&self, random: &mut Random) -> u64 {
-        let uniform = random.unit();
+        self.rank(random.unit())
+    }
+
+    /// Returns the rank for a uniform number from 0 to below 1; a greater number has a greater rank or the same.
+    #[inline]
+    pub fn rank(&self, uniform: f64) -> u64 {
         if self.theta == 0.0 {
             return (uniform * self.n as f64) as u64;
         }
@@ -137,6 +153,28 @@ mod tests {
             let expected = f64::from(draws) / sum;
             assert!((first - expected).abs() < 6.0 * expected.sqrt(), "{theta}: {first}, not {expected}");
         }
+    }
+
+    /// The sum that [`Zipf::ycsb`] states is the sum of the first ranks, and the Euler-Maclaurin formula for the others.
+    #[test]
+    fn the_sum_of_ycsb_is_right() {
+        let Zipf { n, theta, zeta, .. } = Zipf::ycsb();
+        let term = |rank: f64| rank.powf(-theta);
+        let (first, last) = (1000.0_f64, n as f64);
+        let integral = (last.powf(1.0 - theta) - first.powf(1.0 - theta)) / (1.0 - theta);
+        let ends = (term(first) + term(last)) / 2.0 + theta * (term(first) / first - term(last) / last) / 12.0;
+        let sum = (1..1000).map(|rank| term(f64::from(rank))).sum::<f64>() + integral + ends;
+        assert!((sum - zeta).abs() < 1e-9, "{sum}, not {zeta}");
+    }
+
+    #[test]
+    fn ranks_of_ycsb_rise_with_the_number_and_are_all_in_range() {
+        let zipf = Zipf::ycsb();
+        let ranks: Vec<u64> = (0..1000).map(|step| zipf.rank(f64::from(step) / 1000.0)).collect();
+        assert!(ranks.is_sorted() && ranks[0] == 0, "{ranks:?}");
+        // The greatest rank that a number below 1 can have.
+        assert!((9_999_999_000..10_000_000_000).contains(&zipf.rank(1.0_f64.next_down())));
+        assert_eq!(ranks.iter().filter(|rank| **rank == 0).count(), 38, "1000 / 26.47, rounded up");
     }
 
     #[test]

@@ -50,6 +50,10 @@ pub struct SimCommon {
     /// A preset (see `sim machines`) or a TOML file [default: xeon-8180-4s; with --paper the paper's machine]
     #[arg(long, value_name = "NAME|FILE")]
     pub machine: Option<PathBuf>,
+    /// Divide the sets of the machine's second-level and third-level caches by N, for an experiment whose sizes are
+    /// reduced by about N. The second level stays as large as the first at least
+    #[arg(long, value_parser = count, value_name = "N")]
+    pub caches: Option<usize>,
     /// Thread counts, comma-separated [default: from 1 to all CPUs, with every socket boundary]
     #[arg(long, value_parser = count, value_delimiter = ',')]
     pub threads: Vec<usize>,
@@ -119,7 +123,7 @@ pub struct SimYcsb {
     /// Keys loaded before the measurement; the workload load inserts as many [default: 100k; with --paper 10M]
     #[arg(long, value_parser = count)]
     pub count: Option<usize>,
-    /// Which keys are popular: zipf:S, uniform, latest
+    /// Which keys are popular: zipf:S, ycsb (as YCSB's `zipfian`), uniform, latest, as in `bench ycsb`
     #[arg(long, default_value = "zipf:0.99")]
     pub distribution: String,
     /// Stop threads: updater (all background threads, for the whole measurement; needs --threads), or lock-holder

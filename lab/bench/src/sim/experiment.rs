@@ -116,16 +116,18 @@ fn instructions(per_cycle: f64, what: &Sim) -> Result<Instructions, Failure> {
 }
 
 /// Returns the machine of `--machine`; without this option the default machine, or with `--paper` the machine of the
-/// experiment's paper.
+/// experiment's paper. Its caches are divided by `--caches`.
 ///
 /// # Errors
-/// If the machine is not known.
+/// If the machine is not known, or its caches cannot be divided so.
 fn machine(common: &SimCommon, what: &Sim) -> Result<Machine, Failure> {
-    match &common.machine {
+    let machine = match &common.machine {
         Some(name) => machines::named(name),
         None if common.paper => machines::of_paper(paper(what)),
         None => machines::named(DEFAULT_MACHINE),
-    }
+    }?;
+    let divided = machine.with_caches_divided(common.caches.unwrap_or(1));
+    divided.map_err(|error| Failure::new(format!("--caches: {error}")))
 }
 
 /// Returns the file of the experiment's paper, or HydraList's file if the experiment is from no paper.

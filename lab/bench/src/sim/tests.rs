@@ -45,6 +45,22 @@ fn the_machine_is_the_papers_if_that_is_asked_for() {
     assert!(others.iter().all(|name| !name.is_empty()), "{others:?}");
 }
 
+/// Rows of different caches must not be compared, so the machine's name tells the caches.
+#[test]
+fn the_caches_are_divided_if_that_is_asked_for() {
+    let machine = |line: &[&str]| {
+        let what = parse(line);
+        setting(common(&what), &what).map(|setting| setting.machine).map_err(|failure| failure.to_string())
+    };
+    let (full, small) = (machine(&["ycsb"]).unwrap(), machine(&["ycsb", "--caches", "32"]).unwrap());
+    assert_eq!(small.name, format!("{}, caches 1/32", full.name));
+    assert_eq!(small.caches.l3.bytes() * 32, full.caches.l3.bytes());
+    assert_eq!(machine(&["locks", "--paper", "--caches", "2"]).unwrap().name, "xeon-e7-8870v3-4s, caches 1/2");
+    let wrong = machine(&["nr", "--caches", "2000"]).unwrap_err();
+    assert!(wrong.starts_with("--caches: ") && wrong.contains("from 1 to 1024"), "{wrong}");
+    assert!(Cli::try_parse_from(["archipelago", "sim", "ycsb", "--caches", "0"]).is_err());
+}
+
 #[test]
 fn contenders_are_all_combinations() {
     let Sim::Ycsb(args) = parse(&["ycsb", "--index", "all", "--workload", "c,a"]) else { panic!() };

@@ -60,8 +60,9 @@ fn scans_visit_1_to_100_entries_and_others_none() {
 
 #[test]
 fn every_key_read_is_there_and_every_key_inserted_is_new() {
+    let distributions = [Distribution::Uniform, Distribution::Zipf(0.99), Distribution::Latest, Distribution::Ycsb];
     for workload in [Workload::D, Workload::E, Workload::Grow] {
-        for distribution in [Distribution::Uniform, Distribution::Zipf(0.99), Distribution::Latest] {
+        for distribution in distributions {
             let fresh = fresh(OPS);
             let made = make(workload, distribution, &fresh, 3);
             let mut inserted = 0;
@@ -88,9 +89,11 @@ fn without_fresh_keys_inserts_become_what_the_rest_is() {
 #[test]
 fn the_seed_decides() {
     for workload in [Workload::A, Workload::D, Workload::E] {
-        let once = make(workload, Distribution::Zipf(0.99), &fresh(100), 3);
-        assert_eq!(once, make(workload, Distribution::Zipf(0.99), &fresh(100), 3));
-        assert_ne!(once, make(workload, Distribution::Zipf(0.99), &fresh(100), 4));
+        for distribution in [Distribution::Zipf(0.99), Distribution::Ycsb] {
+            let once = make(workload, distribution, &fresh(100), 3);
+            assert_eq!(once, make(workload, distribution, &fresh(100), 3));
+            assert_ne!(once, make(workload, distribution, &fresh(100), 4));
+        }
     }
 }
 
@@ -123,6 +126,26 @@ fn zipf_makes_few_keys_popular_and_scatters_them() {
         let (found, expected) = (counts[counts.len() - 1] as f64 / OPS as f64, share_of_the_first(exponent));
         // The hash may map a second popular rank to the same key.
         assert!(found > 0.85 * expected && found < 2.0 * expected, "{exponent}: {found}, should be {expected}");
+    }
+}
+
+/// The most popular key has its share of 10^10 ranks, whatever the number of keys; all keys are drawn.
+#[test]
+fn ycsb_draws_among_ten_billion_ranks() {
+    const DRAWS: usize = 400_000;
+    for keys in [1, 7, 1000, 200_000] {
+        let (sampler, mut rng) = (Sampler::new(Distribution::Ycsb, keys), SmallRng::seed_from_u64(5));
+        let mut counts = vec![0; keys];
+        (0..DRAWS).for_each(|_| counts[sampler.draw(&mut rng)] += 1);
+        let found = counts[scatter(0) % keys] as f64 / DRAWS as f64;
+        // The other ranks are scattered, so each key has a part of them, too. A popular rank may be among a key's ranks
+        // if there are few keys.
+        let (first, part) = (1.0 / 26.469, 1.0 / keys as f64);
+        let (least, most) = (first + (1.0 - first) * part * 0.3, first + (1.0 - first) * (part * 1.3).min(1.0));
+        let slack = 6.0 * (first / DRAWS as f64).sqrt();
+        assert!((least - slack..most + slack).contains(&found), "{keys}: {found} is not {least} to {most}");
+        assert!(keys == 1 || counts.iter().max() > counts.iter().min(), "{keys}");
+        assert!(keys > 1000 || counts.iter().all(|count| *count > 0), "{keys}");
     }
 }
 
@@ -172,12 +195,16 @@ fn scans_are_an_eighth() {
 
 #[test]
 fn distributions_are_read_as_they_are_shown() {
-    for text in ["uniform", "latest", "zipf:0.99", "zipf:1.5"] {
+    for text in ["uniform", "latest", "ycsb", "zipf:0.99", "zipf:1.5"] {
         assert_eq!(Distribution::parse(text).unwrap().to_string(), text);
     }
     assert_eq!(Distribution::parse("zipf").unwrap(), Distribution::Zipf(0.99));
     for wrong in ["", "zipf:", "zipf:0", "zipf:-1", "zipf:inf", "zipf:NaN", "normal"] {
         let sentence = Distribution::parse(wrong).unwrap_err().to_string();
-        assert!(sentence.contains("zipf:S") && sentence.contains("uniform") && sentence.contains("latest"));
+        assert!(["zipf:S", "uniform", "ycsb", "latest"].iter().all(|known| sentence.contains(known)), "{sentence}");
+    }
+    assert_eq!(Distribution::parse_list("zipf:2, uniform").unwrap(), [Distribution::Zipf(2.0), Distribution::Uniform]);
+    for wrong in ["uniform,latest", "ycsb", "uniform,", "normal"] {
+        assert!(Distribution::parse_list(wrong).is_err(), "{wrong}");
     }
 }

@@ -43,7 +43,7 @@ impl fmt::Display for MachineError {
 
 impl std::error::Error for MachineError {}
 
-fn error(field: impl Into<String>, message: impl Into<String>) -> MachineError {
+pub(super) fn error(field: impl Into<String>, message: impl Into<String>) -> MachineError {
     MachineError { field: field.into(), message: message.into() }
 }
 
