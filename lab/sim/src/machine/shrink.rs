@@ -15,7 +15,7 @@ impl Machine {
         let caches = &mut self.caches;
         let most = caches.l2.sets.min(caches.l3.sets);
         if !(1..=most).contains(&factor) {
-            let message = format!("{factor} is no divisor of caches with {most} sets; it must be from 1 to {most}");
+            let message = format!("{factor} cannot divide {most} sets; it must be from 1 to {most}");
             return Err(error("caches", message));
         }
         if factor == 1 {
