@@ -24,7 +24,8 @@ fn beside() {
 }
 
 #[divan::bench(threads = THREADS, types = [
-    parking_lot::RawMutex, RawShfl, RawTas, RawTtas, RawTicket, RawMcs, RawCna, RawCohort, RawHmcs
+    parking_lot::RawMutex, RawShfl, RawTas, RawTtas, RawTicket, RawMcs, RawCna, RawCohort, RawHmcs,
+    RawCboMcs
 ])]
 fn mutex<R: RawMutex + Send + Sync>(bencher: Bencher) {
     let line = Mutex::<R, Line>::new([0; 4]);

@@ -90,13 +90,14 @@ impl<L: Lock> Program for Sections<L> {
 }
 
 /// The locks that admit one thread at a time. `SHARED` has the locks that admit several readers at a time.
-const EXCLUSIVE: [Known<Option<u32>>; 10] = [
+const EXCLUSIVE: [Known<Option<u32>>; 11] = [
     Known::of::<Sections<Mutex<RawTas, ()>>>("tas"),
     Known::of::<Sections<Mutex<RawTtas, ()>>>("ttas"),
     Known::of::<Sections<Mutex<RawTicket, ()>>>("ticket"),
     Known::of::<Sections<Mutex<RawMcs, ()>>>("mcs"),
     Known::of::<Sections<Mutex<RawHmcs, ()>>>("hmcs"),
     Known::of::<Sections<Mutex<RawCohort, ()>>>("cohort"),
+    Known::of::<Sections<Mutex<RawCboMcs, ()>>>("c-bo-mcs"),
     Known::of::<Sections<Mutex<RawCna, ()>>>("cna"),
     Known::of::<Sections<Mutex<RawShfl, ()>>>("shfl"),
     Known::of::<Sections<parking_lot::Mutex<()>>>("parking-lot"),

@@ -136,6 +136,7 @@ mod measure {
             mutex::<RawCna>("RawCna"),
             mutex::<RawCohort>("RawCohort"),
             mutex::<RawHmcs>("RawHmcs"),
+            mutex::<RawCboMcs>("RawCboMcs"),
         ];
         let rwlocks = [
             rwlock::<parking_lot::RawRwLock>("parking_lot"),

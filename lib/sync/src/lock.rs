@@ -94,7 +94,7 @@ mod wait;
 
 pub use bravo::RawBravo;
 pub use cna::RawCna;
-pub use cohort::{Cohort, Part, RawCohort, RawHmcs};
+pub use cohort::{Cohort, Part, RawCboMcs, RawCohort, RawHmcs};
 pub use distributed::{DistributedRw, RawDistributedRwLock, RawUnqueuedRwLock};
 pub use lock_api::{
     MappedMutexGuard, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard,

@@ -21,8 +21,8 @@ use archipelago_check::hostile::{
 use archipelago_check::watchdog::watchdog;
 use archipelago_platform::topology::Topology;
 use archipelago_sync::lock::{
-    Mutex, RawBravo, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl,
-    RawShflRw, RawTas, RawTicket, RawTtas, RawUnqueuedRwLock, RwLock,
+    Mutex, RawBravo, RawCboMcs, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs,
+    RawShfl, RawShflRw, RawTas, RawTicket, RawTtas, RawUnqueuedRwLock, RwLock,
 };
 use lock_api::{RawMutex, RawRwLock};
 
@@ -118,6 +118,7 @@ fn each(test: &impl Test) {
     test.run::<Mutex<RawCna, Words>>("RawCna", 0, true);
     test.run::<Mutex<RawCohort, Words>>("RawCohort", nodes, true);
     test.run::<Mutex<RawHmcs, Words>>("RawHmcs", nodes, true);
+    test.run::<Mutex<RawCboMcs, Words>>("RawCboMcs", nodes, false);
     test.run::<RwLock<RawDistributedRwLock, Words>>("RawDistributedRwLock", slots, false);
     test.run::<RwLock<RawUnqueuedRwLock, Words>>("RawUnqueuedRwLock", slots, false);
     test.run::<RwLock<RawShflRw, Words>>("RawShflRw", 0, false);

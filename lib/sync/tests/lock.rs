@@ -8,8 +8,8 @@ mod rwlock;
 
 use archipelago_platform::thread;
 use archipelago_sync::lock::{
-    RawBravo, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl,
-    RawShflRw, RawTas, RawTicket, RawTtas, RawUnqueuedRwLock,
+    RawBravo, RawCboMcs, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs,
+    RawShfl, RawShflRw, RawTas, RawTicket, RawTtas, RawUnqueuedRwLock,
 };
 
 /// Returns `native`, or under Miri the smaller number `miri`.
@@ -113,6 +113,7 @@ mutexes! {
     cna: RawCna,
     hmcs: RawHmcs,
     cohort: RawCohort,
+    c_bo_mcs: RawCboMcs,
     shfl: RawShfl,
 }
 
@@ -180,7 +181,7 @@ fn distributed_shares_slots() {
 fn sizes_are_as_documented() {
     assert_eq!((size_of::<RawTas>(), size_of::<RawTtas>(), size_of::<RawTicket>()), (1, 1, 8));
     assert_eq!((size_of::<RawMcs>(), size_of::<RawCna>(), size_of::<RawShfl>()), (16, 40, 16));
-    assert_eq!((size_of::<RawCohort>(), size_of::<RawHmcs>()), (32, 40));
+    assert_eq!((size_of::<RawCohort>(), size_of::<RawHmcs>(), size_of::<RawCboMcs>()), (32, 40, 32));
     assert_eq!((size_of::<RawDistributedRwLock>(), size_of::<RawCrwNp>()), (256, 56));
     assert_eq!((size_of::<RawUnqueuedRwLock>(), size_of::<RawShflRw>()), (256, 24));
     assert_eq!(size_of::<RawBravo<RawCrwNp>>(), 32 + size_of::<RawCrwNp>());
@@ -213,6 +214,7 @@ fn mixed_nodes_many_waiters() {
     mutex::everybody_waits::<RawCna>();
     mutex::everybody_waits::<RawHmcs>();
     mutex::everybody_waits::<RawCohort>();
+    mutex::everybody_waits::<RawCboMcs>();
     mutex::everybody_waits::<RawShfl>();
     mutex::everybody_waits::<RawMcs>();
 }

@@ -14,9 +14,9 @@ use archipelago_platform::model::model;
 use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
 use archipelago_sync::lock::{
-    Mutex, RawBravo, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl,
-    RawShflRw, RawTas, RawTicket, RawTtas, RawUnqueuedRwLock, RwLock, RwLockUpgradableReadGuard, RwLockWriteGuard,
-    be_on_node,
+    Mutex, RawBravo, RawCboMcs, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs,
+    RawShfl, RawShflRw, RawTas, RawTicket, RawTtas, RawUnqueuedRwLock, RwLock, RwLockUpgradableReadGuard,
+    RwLockWriteGuard, be_on_node,
 };
 use lock_api::{RawMutex, RawRwLock, RawRwLockDowngrade, RawRwLockUpgrade};
 use loom::cell::UnsafeCell;
@@ -259,6 +259,17 @@ fn cohort() {
 fn cohort_across_nodes() {
     across::<RawCohort>(1, &[1, 0]);
     across::<RawCohort>(1, &[1, 1]);
+}
+
+#[test]
+fn c_bo_mcs() {
+    mutex::<RawCboMcs>();
+}
+
+#[test]
+fn c_bo_mcs_across_nodes() {
+    across::<RawCboMcs>(1, &[1, 0]);
+    across::<RawCboMcs>(1, &[1, 1]);
 }
 
 #[test]

@@ -9,8 +9,8 @@ use std::ptr;
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 #[cfg(debug_assertions)]
 use archipelago_sync::lock::{
-    Mutex, RawBravo, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl,
-    RawShflRw, RawTas, RawTicket, RawTtas, RawUnqueuedRwLock, RwLock,
+    Mutex, RawBravo, RawCboMcs, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs,
+    RawShfl, RawShflRw, RawTas, RawTicket, RawTtas, RawUnqueuedRwLock, RwLock,
 };
 use archipelago_sync::rcu::Domain;
 use archipelago_sync::region::{Again, Change, Changing, Link, Region, Retired, Stale, Traverse, Var, Versioned, Walk};
@@ -452,6 +452,7 @@ fn a_body_that_waits_for_a_mutex_leaves_it_as_it_is() {
     check::<RawCna>();
     check::<RawCohort>();
     check::<RawHmcs>();
+    check::<RawCboMcs>();
     check::<RawShfl>();
 }
 

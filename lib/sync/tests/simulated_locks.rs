@@ -6,8 +6,8 @@ use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::hint;
 use archipelago_sim::{Client, Config, Fault, Machine, Outcome, Placement, Point, Schedule, SimAlloc, run_with, world};
 use archipelago_sync::lock::{
-    RawBravo, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl,
-    RawShflRw, RawTas, RawTicket, RawTtas, RawUnqueuedRwLock,
+    RawBravo, RawCboMcs, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs,
+    RawShfl, RawShflRw, RawTas, RawTicket, RawTtas, RawUnqueuedRwLock,
 };
 use archipelago_sync::region::{Change, Changing, Region, Stale, Var, Versioned};
 use archipelago_sync::version_lock::VersionLock;
@@ -136,6 +136,7 @@ suite! { mutex:
     cna RawCna,
     hmcs RawHmcs,
     cohort RawCohort,
+    c_bo_mcs RawCboMcs,
     shfl RawShfl,
 }
 
