@@ -35,7 +35,7 @@ use crate::rivals::htm_masstree::HtmMasstree;
 use crate::rivals::htm_skiplist::HtmSkipList;
 use crate::rivals::masstree::Masstree;
 use crate::rivals::pugh::PughSkipList;
-use crate::workload::{Distribution, Sampler, scatter};
+use crate::workload::{Distribution, OpKind, Sampler, scatter};
 
 /// Bytes of a key and its value in the index that needs the most memory, a skip list.
 const ITEM: u64 = 64;
@@ -146,9 +146,11 @@ impl<S: Subject> Program for Clients<S> {
         let mut rng = SmallRng::seed_from_u64(turns.seed().wrapping_mul(1_000_003).wrapping_add(thread as u64));
         // Keys are drawn one by one: a few keys that are repeated would stay in the core's cache.
         let mut key = || work.key(work.number(sampler.draw(&mut rng), shared.threads, thread) as u64);
+        let charge = turns.charge();
         let op = |_| {
             let roll = dice.roll();
             let (updates, roll) = (roll % 100 < u64::from(work.update_percent), roll / 100);
+            charge.begins(if updates { OpKind::Update } else { OpKind::Read });
             let done = match work.workload {
                 "ycsb" => access(work, &map, key(), updates, roll),
                 "stamps" => stamp(work, shared, &map, updates, thread),

@@ -5,15 +5,19 @@
 //! are random. [`sweep`] repeats a measurement under variations of the model, each with several seeds:
 //! - all combinations of two properties: remote latencies are lower, unchanged or higher; occupancies (how long an
 //!   access keeps others from a resource) are lower, unchanged or higher;
-//! - then one number at a time is lower or higher: how many misses a core overlaps, the latency of transfers within a
-//!   socket, the latency of the third level, and the slowdown of hardware threads that share a core.
+//! - then one number at a time is lower or higher: how many misses a core overlaps, how many requests overtake a
+//!   remote one, the latency of transfers within a socket, the latency of the third level, and the slowdown of hardware
+//!   threads that share a core.
+//!
+//! If instructions between accesses are charged, two more variations ([`Variation::of_charges`]) are of their number in
+//! a cycle.
 //!
 //! A measured or published number varies by 20 %, a guessed number by 50 %
 //! ([`Origin::spread`](crate::machine::Origin::spread)). [`Sweep::beats`] returns true only if one program is better
 //! than another in every variation with every seed.
 
 use crate::config::Config;
-use crate::machine::{Machine, Number};
+use crate::machine::{Machine, Number, Origin};
 
 /// One variation of the model. All fields are multiples of a number's spread (20 or 50 % of the number): -1 subtracts
 /// the spread, 0 leaves the number unchanged, 1 adds the spread.
@@ -26,17 +30,29 @@ pub struct Variation {
     pub occupancy: f64,
     /// [`Machine::overlap`], which is at least 1.
     pub overlap: f64,
+    /// [`Occupancy::local_bypass`](crate::machine::Occupancy::local_bypass).
+    pub bypass: f64,
     /// Transfers between cores of a socket.
     pub core_to_core: f64,
     /// The third level's latency.
     pub l3: f64,
     /// The slowdown of hardware threads that share a core: the excess of [`Machine::smt_slowdown`] over 1 varies.
     pub smt: f64,
+    /// How many instructions a cycle executes, if the program charges instructions: a guess.
+    pub instructions: f64,
 }
 
 /// The variation that leaves the machine unchanged.
-const AS_IT_IS: Variation =
-    Variation { remote: 0.0, occupancy: 0.0, overlap: 0.0, core_to_core: 0.0, l3: 0.0, smt: 0.0 };
+const AS_IT_IS: Variation = Variation {
+    remote: 0.0,
+    occupancy: 0.0,
+    overlap: 0.0,
+    bypass: 0.0,
+    core_to_core: 0.0,
+    l3: 0.0,
+    smt: 0.0,
+    instructions: 0.0,
+};
 
 const WAYS: [f64; 3] = [-1.0, 0.0, 1.0];
 
@@ -46,10 +62,21 @@ impl Variation {
         let with = |remote| WAYS.map(|occupancy| Variation { remote, occupancy, ..AS_IT_IS });
         let far = WAYS.into_iter().flat_map(with);
         let overlap = [-1.0, 1.0].map(|overlap| Variation { overlap, ..AS_IT_IS });
+        let bypass = [-1.0, 1.0].map(|bypass| Variation { bypass, ..AS_IT_IS });
         let core_to_core = [-1.0, 1.0].map(|core_to_core| Variation { core_to_core, ..AS_IT_IS });
         let l3 = [-1.0, 1.0].map(|l3| Variation { l3, ..AS_IT_IS });
         let smt = [-1.0, 1.0].map(|smt| Variation { smt, ..AS_IT_IS });
-        far.chain(overlap).chain(core_to_core).chain(l3).chain(smt)
+        far.chain(overlap).chain(bypass).chain(core_to_core).chain(l3).chain(smt)
+    }
+
+    /// Returns the variations that a sweep has besides, if the program charges instructions.
+    pub fn of_charges() -> impl Iterator<Item = Variation> {
+        [-1.0, 1.0].map(|instructions| Variation { instructions, ..AS_IT_IS }).into_iter()
+    }
+
+    /// Returns by what factor the number of instructions in a cycle varies.
+    pub fn of_instructions(&self) -> f64 {
+        1.0 + self.instructions * Origin::Guessed.spread()
     }
 
     /// Returns the varied machine.
@@ -72,6 +99,8 @@ impl Variation {
         // A core's hardware threads never make each other faster.
         varied.smt_slowdown = 1.0 + (machine.smt_slowdown - 1.0) * factor("smt_slowdown", self.smt);
         let occupancy = &mut varied.occupancy;
+        let bypass = f64::from(occupancy.local_bypass) * factor("occupancy.local_bypass", self.bypass);
+        occupancy.local_bypass = bypass.round() as u8;
         for (name, time) in [
             ("transfer", &mut occupancy.transfer),
             ("hold", &mut occupancy.hold),
@@ -183,19 +212,29 @@ mod tests {
     #[test]
     fn variations_change_what_they_should() {
         let mut machine = preset();
-        assert_eq!(Variation::all().count(), 17);
+        assert_eq!((Variation::all().count(), Variation::of_charges().count()), (19, 2));
         let same = AS_IT_IS;
         assert!(Variation::all().any(|variation| variation == same));
         assert_eq!(same.of(&machine), machine);
         machine.sources.insert("latency.memory.2".to_string(), "measured: here".to_string());
         machine.sources.insert("occupancy.link".to_string(), "guessed: by me".to_string());
-        let varied = Variation { remote: 1.0, occupancy: -1.0, overlap: 1.0, core_to_core: 0.5, l3: -1.0, smt: 1.0 }
-            .of(&machine);
+        let varied = Variation {
+            remote: 1.0,
+            occupancy: -1.0,
+            overlap: 1.0,
+            bypass: -1.0,
+            core_to_core: 0.5,
+            l3: -1.0,
+            smt: 1.0,
+            ..AS_IT_IS
+        }
+        .of(&machine);
         let is = |value: f64, expected: f64| assert!((value - expected).abs() < 1e-9, "{value} {expected}");
         is(varied.latency.memory[0], machine.latency.memory[0]);
         is(varied.latency.memory[2], machine.latency.memory[2] * 1.2);
         is(varied.latency.dirty_remote[1], machine.latency.dirty_remote[1] * 1.5);
         is(varied.overlap, 12.0);
+        assert_eq!((machine.occupancy.local_bypass, varied.occupancy.local_bypass), (4, 2));
         is(varied.latency.core_to_core, machine.latency.core_to_core * 1.1);
         is(varied.latency.l3, machine.latency.l3 * 0.8);
         is(varied.smt_slowdown, 1.75);
@@ -205,6 +244,7 @@ mod tests {
             |v: &Variation| v.remote,
             |v: &Variation| v.occupancy,
             |v: &Variation| v.overlap,
+            |v: &Variation| v.bypass,
             |v: &Variation| v.core_to_core,
             |v: &Variation| v.l3,
             |v: &Variation| v.smt,
@@ -250,6 +290,7 @@ mod tests {
                 "occupancy.shared_read",
                 "occupancy.memory",
                 "occupancy.link",
+                "occupancy.local_bypass",
             ]
         );
     }
@@ -260,7 +301,7 @@ mod tests {
             |machine: &Machine, config: &Config| machine.overlap + machine.latency.memory[1] + config.seed as f64;
         let config = Config { seed: 10, ..Config::default() };
         let a = sweep(&preset(), &config, 5, figure);
-        assert_eq!(a.cells.len() * a.cells[0].values.len(), 85);
+        assert_eq!(a.cells.len() * a.cells[0].values.len(), 95);
         assert_eq!(a.cells[0].values[4] - a.cells[0].values[0], 4.0);
         let b = sweep(&preset(), &config, 5, |machine, config| figure(machine, config) - 0.1);
         assert!(a.beats(&b) && !b.beats(&a) && !a.beats(&a));

@@ -45,7 +45,7 @@ pub use thread::{
     Current, LocalValue, bind, current, is_finished, join, local_get, local_set, pin, spawn, spawn_background,
     yield_now,
 };
-pub use time::{clock_ps, clock_uncertainty_ps, now, now_ps, stamp, work};
+pub use time::{clock_ps, clock_uncertainty_ps, now, now_ps, pace, stamp, work};
 use wait::wait_for;
 pub use wait::{park, park_timeout, sleep, unpark, wait_while, wake};
 

@@ -76,7 +76,7 @@ pub struct SimCommon {
     /// Runs, with one seed each; the median is reported
     #[arg(long, value_parser = count, default_value = "5")]
     pub runs: usize,
-    /// Also vary the model (17 variations, each with all seeds) and report the range of results
+    /// Also vary the model (19 variations, 21 with --instructions, each with all seeds) and report the range of results
     #[arg(long)]
     pub sweep: bool,
     /// Instead of measuring, find plain accesses to shared memory that the program does not announce to the virtual

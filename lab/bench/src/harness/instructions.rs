@@ -3,14 +3,16 @@
 //! how they were counted; `sim --instructions` charges their time.
 //!
 //! The machine charges each access to shared memory itself, so one instruction per access is subtracted. The other
-//! instructions take time, at a given number of instructions per cycle. All of the time is charged in one piece when
-//! the operation ends: an operation that is repeated, or waits for other threads, is charged once, and every scan is
-//! charged as one of average length.
+//! instructions take time, at a given number of instructions per cycle. This time is distributed evenly over the
+//! operation's accesses: after each access the thread works for its part. So instructions lengthen transactions and
+//! critical sections as on a real machine, and an operation that is repeated, or scans more entries, executes more of
+//! them.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use archipelago_sim::Machine;
+use archipelago_platform::SIMULATED;
+use archipelago_sim::{Machine, world};
 use serde::Deserialize;
 
 use crate::failure::Failure;
@@ -82,13 +84,14 @@ pub struct Instructions {
     pub counted: Counted,
 }
 
-/// Nanoseconds that the instructions of each kind of operation take, without their accesses.
+/// Picoseconds that a thread works after each access of an operation, by the operation's kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Charge {
     read: u64,
     update: u64,
     insert: u64,
     scan: u64,
+    modify: u64,
 }
 
 impl Charge {
@@ -103,22 +106,34 @@ impl Charge {
             Failure::new(format!("--instructions: those of {name} were not counted; counted are {}", known.join(", ")))
         })?;
         let cycle = machine.latency.l1 / HIT_CYCLES;
-        let ns = |operation: Operation| {
-            let cycles = (operation.instructions - operation.accesses).max(0.0) / instructions.per_cycle;
-            (cycles * cycle).round() as u64
+        let ps = |operation: Operation| {
+            let between = (operation.instructions / operation.accesses - 1.0).max(0.0);
+            (between / instructions.per_cycle * cycle * 1000.0).round() as u64
         };
-        let [insert, scan] = [counts.insert, counts.scan].map(|operation| operation.map_or(0, ns));
-        Ok(Charge { read: ns(counts.read), update: ns(counts.update), insert, scan })
+        let [insert, scan] = [counts.insert, counts.scan].map(|operation| operation.map_or(0, ps));
+        let modify = Operation {
+            instructions: counts.read.instructions + counts.update.instructions,
+            accesses: counts.read.accesses + counts.update.accesses,
+        };
+        Ok(Charge { read: ps(counts.read), update: ps(counts.update), insert, scan, modify: ps(modify) })
     }
 
-    /// Returns the charge for an operation of this kind.
-    pub fn ns(self, kind: OpKind) -> u64 {
+    /// Returns the work after each access of an operation of this kind, in picoseconds.
+    pub fn ps(self, kind: OpKind) -> u64 {
         match kind {
             OpKind::Read => self.read,
             OpKind::Update => self.update,
             OpKind::Insert => self.insert,
             OpKind::Scan => self.scan,
-            OpKind::Modify => self.read + self.update,
+            OpKind::Modify => self.modify,
+        }
+    }
+
+    /// Tells the virtual machine that the calling thread begins an operation of this kind.
+    #[inline]
+    pub fn begins(self, kind: OpKind) {
+        if SIMULATED {
+            world::pace(self.ps(kind));
         }
     }
 }
@@ -145,13 +160,15 @@ mod tests {
                 for (kind, operation) in kinds.into_iter().filter_map(|(kind, operation)| Some((kind, operation?))) {
                     let cycles = operation.instructions - operation.accesses;
                     assert!(cycles > 0.0 && operation.accesses >= 1.0, "{name}, {kind:?}: an access is an instruction");
-                    // The charge is the time of these cycles at 2.3 GHz, within half a nanosecond.
-                    assert!((charge.ns(kind) as f64 - cycles / 2.3).abs() <= 0.5, "{name}, {kind:?}");
+                    // The charges of all accesses are the time of these cycles at 2.3 GHz, within half a picosecond each.
+                    let all = charge.ps(kind) as f64 * operation.accesses;
+                    assert!((all - cycles / 2.3e-3).abs() <= 0.5 * operation.accesses, "{name}, {kind:?}");
                 }
-                assert_eq!(charge.ns(OpKind::Modify), charge.ns(OpKind::Read) + charge.ns(OpKind::Update));
-                let half = at(name, 2.0).unwrap().ns(OpKind::Update);
+                let [least, most] = [charge.read.min(charge.update), charge.read.max(charge.update)];
+                assert!((least..=most).contains(&charge.ps(OpKind::Modify)), "{name}: a read, then an update");
+                let half = at(name, 2.0).unwrap().ps(OpKind::Update);
                 assert!(
-                    charge.ns(OpKind::Update).abs_diff(2 * half) <= 1,
+                    charge.ps(OpKind::Update).abs_diff(2 * half) <= 1,
                     "twice as many in a cycle take half as long"
                 );
             }

@@ -8,7 +8,7 @@ use archipelago_platform::SIMULATED;
 use archipelago_platform::topology::Topology;
 use archipelago_sim::world;
 
-use crate::workload::OpKind;
+use super::instructions::Charge;
 
 /// The result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +21,6 @@ pub enum Done {
     Read,
     /// The operation changed something, or tried to.
     Updated,
-    /// As [`Found`](Self::Found). `--instructions` charges this kind of operation.
-    Did(OpKind),
 }
 
 impl Done {
@@ -36,15 +34,6 @@ impl Done {
     #[inline]
     pub fn updated(updated: bool) -> Done {
         if updated { Done::Updated } else { Done::Read }
-    }
-
-    /// Returns whose instructions `--instructions` charges.
-    pub fn kind(self) -> OpKind {
-        match self {
-            Done::Found | Done::Missed | Done::Read => OpKind::Read,
-            Done::Updated => OpKind::Update,
-            Done::Did(kind) => kind,
-        }
     }
 }
 
@@ -60,6 +49,12 @@ pub trait Turns {
     /// run is over: its time is up, or it is interrupted. Calls `between` after each operation; no latency includes the
     /// time of `between`.
     fn go(&mut self, limit: usize, op: impl FnMut(usize) -> Done, between: impl FnMut());
+
+    /// Returns what `--instructions` charges on the virtual machine. A program whose instructions were counted says
+    /// which kind of operation begins ([`Charge::begins`]).
+    fn charge(&self) -> Charge {
+        Charge::default()
+    }
 
     /// Called after [`go`](Self::go) if one call of `op` did several operations: `correct` computes two results, the
     /// operations and the misses, from the number of calls. On the virtual machine each call counts as one operation.

@@ -283,15 +283,15 @@ impl program::Turns for Turns<'_> {
             match done {
                 Done::Read => self.updates = Some(false),
                 Done::Updated => self.updates = Some(true),
-                Done::Found | Done::Did(_) => {}
+                Done::Found => {}
                 Done::Missed => self.counts.misses.set(self.counts.misses.get() + 1),
-            }
-            let ns = self.charge.ns(done.kind());
-            if ns > 0 {
-                world::work(ns);
             }
             between();
         }
+    }
+
+    fn charge(&self) -> Charge {
+        self.charge
     }
 
     fn attempts(&mut self, updates: u64, repeated: u64) {
@@ -451,10 +451,14 @@ impl Figures {
 /// If a run does not end well, or if instructions are to be charged that were not counted for this contender.
 pub fn figures(contender: &Contender, setting: &Setting, threads: usize) -> Result<Option<Figures>, Failure> {
     let config = setting.config();
-    let charge = setting.instructions.map(|instructions| Charge::of(&contender.name, &setting.machine, instructions));
-    let setting = &Setting { charge: charge.transpose()?.unwrap_or_default(), ..setting.clone() };
     let mut all = Vec::new();
-    for machine in variations(setting).iter().map(|it| it.of(&setting.machine)) {
+    for variation in variations(setting) {
+        let machine = variation.of(&setting.machine);
+        let charge = setting.instructions.map(|instructions| {
+            let per_cycle = instructions.per_cycle * variation.of_instructions();
+            Charge::of(&contender.name, &machine, Instructions { per_cycle, ..instructions })
+        });
+        let setting = &Setting { charge: charge.transpose()?.unwrap_or_default(), ..setting.clone() };
         for seed in (0..setting.seeds).map(|run| setting.seed.wrapping_add(run)) {
             // An interrupt is checked for before a run, since loading takes time, and after it, since a stopped run
             // does not count.
@@ -475,7 +479,8 @@ pub fn figures(contender: &Contender, setting: &Setting, threads: usize) -> Resu
 /// Returns the variations of the model that are measured, in this order. The first one changes nothing, and without a
 /// sweep there is no other.
 pub fn variations(setting: &Setting) -> Vec<Variation> {
-    let is_none = |it: &Variation| it.of(&setting.machine) == setting.machine;
-    let (same, varied): (Vec<Variation>, Vec<Variation>) = Variation::all().partition(is_none);
+    let is_none = |it: &Variation| it.instructions == 0.0 && it.of(&setting.machine) == setting.machine;
+    let charged = Variation::of_charges().filter(|_| setting.instructions.is_some());
+    let (same, varied): (Vec<Variation>, Vec<Variation>) = Variation::all().chain(charged).partition(is_none);
     same.into_iter().take(1).chain(varied.into_iter().filter(|_| setting.sweep)).collect()
 }

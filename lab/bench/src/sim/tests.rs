@@ -124,39 +124,37 @@ fn wrong_arguments_are_told() {
     }
 }
 
-/// Charged instructions take time, and instructions that are not charged take none.
+/// Charged instructions take time after each access, by the operation's kind; instructions that are not charged take
+/// none.
 #[test]
 fn instructions_take_time() {
     if !SIMULATED {
         return;
     }
-    // Both runs make at least as many operations, since an insertion's time depends on how many were before.
-    let added = |line: &str| {
-        let mops = |more: &str| {
-            let line = format!("{line} --count 1k --micros 20 --min-ops 500 --runs 1 {more}");
-            let what = parse(&line.split_whitespace().collect::<Vec<_>>());
-            let setting = setting(common(&what), &what).unwrap();
-            let contender = &contenders(&what).unwrap()[0];
-            simulated::figures(contender, &setting, 1).unwrap().unwrap().first().mops
-        };
-        1e3 / mops("--instructions 1") - 1e3 / mops("")
+    // Returns the nanoseconds and the accesses of an operation.
+    let cost = |line: &str, charged: &str| {
+        let line = format!("{line} --count 1k --micros 20 --min-ops 500 --runs 1 {charged}");
+        let what = parse(&line.split_whitespace().collect::<Vec<_>>());
+        let setting = setting(common(&what), &what).unwrap();
+        let figures = simulated::figures(&contenders(&what).unwrap()[0], &setting, 1).unwrap().unwrap();
+        let run = figures.first();
+        (1e3 / run.mops, run.stats.accesses as f64 / run.ops as f64)
     };
-    // The calculation is (1/2 (464 - 26) + 1/2 (575 - 39)) cycles at 2.5 GHz.
-    let ns = added("euno --index htm-btree-16 --theta 0");
-    assert!((185.0..205.0).contains(&ns), "{ns} ns");
-    // Each kind of operation is charged its own instructions. (In `art`, an insertion makes more stores. They drain while
-    // the charged time passes, so that less than this time is added.)
-    let of = |kind| {
-        let machine = machines::named("xeon-8180-4s").unwrap();
-        let instructions = Instructions { per_cycle: 1.0, counted: Counted::Ints };
-        Charge::of("btree-olc", &machine, instructions).unwrap().ns(kind) as f64
+    let machine = machines::named("xeon-8180-4s").unwrap();
+    let check = |line: &str, name: &str, counted, kinds: &[OpKind]| {
+        let ((free, _), (charged, accesses)) = (cost(line, ""), cost(line, "--instructions 1"));
+        let charge = Charge::of(name, &machine, Instructions { per_cycle: 1.0, counted }).unwrap();
+        let added = |kind: &OpKind| charge.ps(*kind) as f64 * accesses / 1e3;
+        let [least, most] = [f64::min, f64::max].map(|of| kinds.iter().map(added).reduce(of).unwrap());
+        let ns = charged - free;
+        assert!((least * 0.9..most * 1.1).contains(&ns), "{line}: {ns} ns, not from {least} to {most}");
     };
-    let [read, update, insert, scan] = [OpKind::Read, OpKind::Update, OpKind::Insert, OpKind::Scan].map(of);
-    let shares = [("c", read), ("a", (read + update) / 2.0), ("load", insert), ("e", 0.95 * scan + 0.05 * insert)];
-    for (workload, expected) in shares {
-        let ns = added(&format!("ycsb --index btree-olc --workload {workload}"));
-        assert!((ns / expected - 1.0).abs() < 0.1, "{workload}: {ns} ns instead of {expected}");
-    }
+    let (both, ints) = ([OpKind::Read, OpKind::Update], Counted::Ints);
+    check("euno --index htm-btree-16 --theta 0", "htm-btree-16", Counted::Euno, &both);
+    check("ycsb --index btree-olc --workload c", "btree-olc", ints, &[OpKind::Read]);
+    check("ycsb --index btree-olc --workload a", "btree-olc", ints, &both);
+    check("ycsb --index btree-olc --workload load", "btree-olc", ints, &[OpKind::Insert]);
+    check("ycsb --index btree-olc --workload e", "btree-olc", ints, &[OpKind::Scan]);
 }
 
 #[test]

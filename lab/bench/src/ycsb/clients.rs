@@ -97,9 +97,10 @@ impl<'a, K: BenchKey, I: BenchIndex<K>> Program for Clients<'a, K, I> {
             }
             Part::Unseen(seed) => {
                 let mut rng = SmallRng::seed_from_u64(*seed);
+                turns.charge().begins(OpKind::Insert);
                 let insert = |_| {
                     session.insert(&K::unseen(&mut rng), 1);
-                    Done::Did(OpKind::Insert)
+                    Done::Found
                 };
                 turns.go(usize::MAX, insert, || ());
             }
@@ -126,11 +127,12 @@ impl<'a, K: BenchKey, I: BenchIndex<K>> Program for Clients<'a, K, I> {
                 let Work { workload, distribution, .. } = self.work;
                 let fresh = &keys.fresh[fresh.clone()];
                 let mut draws = Draws::new(workload, distribution, &keys.loaded, fresh, *seed).without_end(K::unseen);
+                let charge = turns.charge();
                 let op = |i: usize| {
                     // Drawing costs the program nothing, and what was drawn is no memory of the program.
                     let (op, key) = world::outside(|| draws.draw());
-                    let found = execute::<K, I>(&session, op, key, i as u64);
-                    if found { Done::Did(op.kind) } else { Done::Missed }
+                    charge.begins(op.kind);
+                    Done::found(execute::<K, I>(&session, op, key, i as u64))
                 };
                 turns.go(usize::MAX, op, || ());
             }

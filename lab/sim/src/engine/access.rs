@@ -71,7 +71,7 @@ impl Engine {
         let line = self.memory.line(addr, self.threads[me].socket);
         if kind == AccessKind::Load && self.made_together(line) {
             self.count(line, kind);
-            self.advance(self.costs.issue());
+            self.advance(self.costs.issue() + self.threads[me].pace);
             return Step::Go(line);
         }
         if self.timed() && !self.threads[me].granted && !panicking() && self.must_queue(line, kind) {
@@ -95,6 +95,7 @@ impl Engine {
                 }
             }
             self.threads[me].recent = (line, self.threads[me].clock + TOGETHER * self.costs.l1);
+            self.advance(self.threads[me].pace);
         } else {
             self.threads[me].clock = self.now + self.costs.l1;
             self.now = self.threads[me].clock;

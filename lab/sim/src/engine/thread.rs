@@ -102,6 +102,8 @@ pub(crate) struct Thread {
     pub(crate) unwinding: Unwinding,
     /// Whether steps take no time, as in set-up and tear-down.
     pub(crate) untimed: bool,
+    /// The thread's own work after each access, in picoseconds.
+    pub(crate) pace: u64,
     /// Whether the thread stopped before a plain access, which it now makes.
     pub(crate) stopped: bool,
     /// Whether the thread yielded while its own panic unwinds it, so that it cannot be unwound by another panic.
@@ -166,6 +168,7 @@ impl Thread {
             fault_access: u64::MAX,
             fault_clock: u64::MAX,
             untimed: false,
+            pace: 0,
             stopped: false,
             panicking: false,
             part: 0,

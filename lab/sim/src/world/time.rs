@@ -12,6 +12,15 @@ pub fn work(ns: u64) {
     }
 }
 
+/// From now on the thread works for `ps` picoseconds after each of its accesses, for the instructions between accesses
+/// that the machine does not see; longer while the core's other hardware thread works too. In a transaction, they
+/// lengthen the transaction. 0, as at first, for no time.
+pub fn pace(ps: u64) {
+    if let Some(engine) = engine() {
+        with(engine, |engine| engine.me().pace = ps);
+    }
+}
+
 /// Returns virtual nanoseconds since the start of the run, on a clock without skew. Costs about a first-level hit, so
 /// that a loop that only reads the time ends. Returns 0 outside of a run.
 pub fn now() -> u64 {

@@ -67,10 +67,10 @@ mod tests {
         let links = found(|it| it.remote < 0.0);
         assert_eq!(
             links.as_deref(),
-            Some("so in 3 of 3 with links faster than the preset's, 0 of 11 as fast, 0 of 3 slower")
+            Some("so in 3 of 3 with links faster than the preset's, 0 of 13 as fast, 0 of 3 slower")
         );
         let occupancy = found(|it| it.occupancy > 0.0 || it.l3 > 0.0);
-        assert!(occupancy.unwrap().ends_with("1 of 11 equal, 3 of 3 more"));
+        assert!(occupancy.unwrap().ends_with("1 of 13 equal, 3 of 3 more"));
     }
 
     #[test]

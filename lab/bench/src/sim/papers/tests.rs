@@ -83,7 +83,7 @@ fn a_small_paper_becomes_a_table() {
         for part in [
             "Orderings that the paper states: 2; ",
             "| Figure 1, §1 | short sections | 1 ÷ 2 | `ttas` ÷ `ttas` | 1.5 |",
-            "of 17 cells",
+            "of 19 cells",
             "a reason",
             "On `xeon-8180-4s` the sweep goes 20 % to either side of what was measured or published (`overlap`, `latency.l3`, `latency.core_to_core`, \
              `occupancy.transfer`, `occupancy.memory`, `occupancy.link`), and 50 % of what is guessed (`smt_slowdown`, `latency.dirty_remote.1`, ",
