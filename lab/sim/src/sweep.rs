@@ -259,7 +259,7 @@ mod tests {
     }
 
     /// A remote access does not become faster than a local one, and hardware threads that share a core do not become
-    /// faster by sharing it.
+    /// faster by sharing it, and a core makes at least one miss at a time.
     #[test]
     fn a_variation_leaves_the_machine_one_that_could_be() {
         let machine = preset();
@@ -268,6 +268,8 @@ mod tests {
         assert_eq!(least.latency.memory[1], machine.latency.memory[0]);
         let alone = Machine { smt_slowdown: 1.0, ..machine };
         assert_eq!(Variation { smt: -1.0, ..AS_IT_IS }.of(&alone), alone);
+        let serial = Machine { overlap: 1.0, ..alone };
+        assert_eq!(Variation { overlap: -1.0, ..AS_IT_IS }.of(&serial), serial);
     }
 
     #[test]

@@ -312,3 +312,31 @@ fn a_doomed_body_that_spins_lets_others_run() {
     };
     assert_eq!(run_with(&machine(), &Config::seeded(1), 1, || Word::new(0), body, drop).0.outcome, Outcome::Stalled);
 }
+
+/// A thread's own work between accesses ([`world::pace`]) is a part of its transactions: with more of it another thread's
+/// store comes before the commit.
+#[test]
+fn own_work_lengthens_transactions() {
+    const PACE: u64 = 100_000;
+    let aborts = |pace: u64| {
+        let aborted = std::cell::Cell::new(false);
+        let took = std::cell::Cell::new(0);
+        let body = |pages: &Vec<Page>, client: Client| {
+            if client.index == 0 {
+                world::pace(pace);
+                let before = world::now_ps();
+                let result = htm::transaction(|| (0..8).for_each(|word| _ = pages[0].0[word].get()));
+                took.set(world::now_ps() - before);
+                aborted.set(result.is_err_and(|why| why.is_conflict()));
+            } else {
+                world::work(600);
+                pages[0].0[0].set(1);
+            }
+        };
+        run_with(&machine(), &Config::seeded(1), 2, || pages(1), body, drop).0.assert_done();
+        (aborted.get(), took.get())
+    };
+    let ((without, short), (with, long)) = (aborts(0), aborts(PACE));
+    assert!(!without && with, "{short} ps and {long} ps");
+    assert!(short < 600_000 && long > 600_000, "{short} ps and {long} ps");
+}
