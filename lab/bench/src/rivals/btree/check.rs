@@ -3,8 +3,8 @@
 use archipelago_platform::atomic::Ordering;
 
 use super::BTreeOlc;
-use super::keys::{InPlace, TreeKey};
-use super::node::{Body, Node, pointer};
+use super::keys::{Body, InPlace, TreeKey};
+use super::node::{Node, pointer};
 
 impl<K: TreeKey> BTreeOlc<K> {
     /// Checks the whole tree. Returns the number of nodes. No thread may change the tree meanwhile.

@@ -5,7 +5,6 @@ use core::cmp::Ordering;
 
 use archipelago_platform::atomic::{self, AtomicU64};
 
-use super::node::Body;
 use crate::keys::BenchKey;
 
 /// Words of a byte string in a node.
@@ -14,10 +13,27 @@ const STRING: usize = 5;
 /// The most bytes of a key of the tree. One byte more contains the length.
 pub const LONGEST: usize = 8 * STRING - 1;
 
+/// The words of a node behind its header.
+pub trait Body: AsRef<[AtomicU64]> + Send + Sync + 'static {
+    /// The number of words.
+    const WORDS: usize;
+
+    /// Returns words that are all zero.
+    fn zero() -> Self;
+}
+
+impl<const WORDS: usize> Body for [AtomicU64; WORDS] {
+    const WORDS: usize = WORDS;
+
+    fn zero() -> Self {
+        array::from_fn(|_| AtomicU64::new(0))
+    }
+}
+
 /// A key as a node contains it.
 ///
-/// The words are read and written relaxed, one by one. A thread that reads them while another thread writes them may get
-/// words of several keys. This does no harm if the thread then validates the node's version, and fails.
+/// The words are read and written relaxed, one by one. So a thread that reads a key while another thread writes it may
+/// get words of several keys. The thread validates the node's version before it relies on what it read.
 pub trait InPlace: Copy + Ord + Send + Sync + 'static {
     /// Words of a key.
     const WORDS: usize;

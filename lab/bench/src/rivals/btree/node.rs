@@ -16,28 +16,11 @@ use core::ptr;
 use archipelago_platform::atomic::{AtomicU32, AtomicU64, Ordering};
 use archipelago_sync::version_lock::VersionLock;
 
-use super::keys::InPlace;
+use super::keys::{Body, InPlace};
 
 /// Another thread changed the node meanwhile: start again from the root.
 #[derive(Clone, Copy, Debug)]
 pub struct Retry;
-
-/// The words of a node behind its header.
-pub trait Body: AsRef<[AtomicU64]> + Send + Sync + 'static {
-    /// The number of words.
-    const WORDS: usize;
-
-    /// Returns words that are all zero.
-    fn zero() -> Self;
-}
-
-impl<const WORDS: usize> Body for [AtomicU64; WORDS] {
-    const WORDS: usize = WORDS;
-
-    fn zero() -> Self {
-        core::array::from_fn(|_| AtomicU64::new(0))
-    }
-}
 
 /// A node; see the module. An inner node has one value more than keys.
 #[repr(C, align(64))]
