@@ -18,9 +18,9 @@ use crate::failure::Failure;
 use crate::keys::BenchKey;
 use crate::locked::{Mutexed, RwLocked};
 use crate::method::{LockFree, Method};
-use crate::rivals::btree::{BTreeOlc, TreeKey};
+use crate::rivals::btree::{self, BTreeOlc, TreeKey};
 use crate::rivals::locked_tree;
-use crate::rivals::masstree::{LONGEST, Masstree};
+use crate::rivals::masstree::{self, Masstree};
 use crate::rivals::wormhole::Wormhole;
 
 /// Turns names into types, for one key type.
@@ -74,8 +74,8 @@ static OURS: [Info; 12] = [
 
 /// Rivals that every program has.
 static RIVALS: [Info; 6] = [
-    Info::of(On::Both, "btree-olc"),
-    Info { longest_key: LONGEST, ..Info::of(On::Both, "masstree-like") },
+    Info { longest_key: btree::LONGEST, ..Info::of(On::Both, "btree-olc") },
+    Info { longest_key: masstree::LONGEST, ..Info::of(On::Both, "masstree-like") },
     Info::of(On::Both, "wormhole-like"),
     // The simulated counterpart of `rwlock-btreemap`: the virtual machine cannot see accesses inside the standard
     // library's tree.

@@ -92,6 +92,7 @@ fn examine<R: Dispatch<K>, K: BenchKey>(
     reports: &mut Vec<Report>,
 ) {
     let mut sorted = keys.to_vec();
+    sorted.retain(|key| key.with_raw(<[u8]>::len) <= info.longest_key);
     sorted.sort_unstable();
     sorted.dedup();
     let mut exam = Exam { keys: &sorted, seed, time, interrupted: interrupt::requested, verdicts: Vec::new() };

@@ -109,9 +109,9 @@ pub struct SimYcsb {
     /// hydralist-radix-layer (the thesis's search layer, a radix tree changed in place), hydralist-without-tags,
     /// hydralist-without-backoff, hydralist-synchronous (that layer, changed by each split before the operation ends),
     /// art (with ROWEX, read-optimized write exclusion) and art-olc (with optimistic lock coupling), euno-btree,
-    /// euno-skiplist, btree-olc (a B+tree with optimistic lock coupling), masstree-like (a trie of B+trees),
-    /// wormhole-like (a hash table of prefixes over leaves with readers-writer locks), rwlock-btree (one lock; integer
-    /// keys only), or all
+    /// euno-skiplist, btree-olc (a B+tree with optimistic lock coupling, which contains byte strings in its nodes),
+    /// masstree-like (a trie of B+trees), wormhole-like (a hash table of prefixes over leaves with readers-writer
+    /// locks), rwlock-btree (one lock; integer keys only), or all
     #[arg(long, default_value = "hydralist,hydralist-one-layer,art,btree-olc")]
     pub index: String,
     /// Workloads, comma-separated: load, a, b, c, d, e, f, grow (as load, but keys that were held back), or all

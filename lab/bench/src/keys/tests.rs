@@ -82,6 +82,13 @@ fn clustered_keys_are_runs_far_apart() {
 }
 
 #[test]
+fn addresses_fit_in_the_nodes_of_a_btree() {
+    let mut rng = SmallRng::seed_from_u64(1);
+    let longest = (0..200_000).map(|_| Vec::<u8>::unseen(&mut rng).len()).max();
+    assert_eq!(longest, Some(crate::rivals::btree::LONGEST));
+}
+
+#[test]
 fn addresses_begin_with_their_domain() {
     let keys = emails(2000, 0, 1).loaded;
     for key in &keys {

@@ -20,16 +20,22 @@
 //! A writer reads the leaf at some version, and then locks the leaf only if it still has this version. So the leaf has
 //! not changed since the writer read it. A split locks the parent, then the node. A merge locks the parent, then the
 //! left child, then the right one. Each is locked only at the version that the thread read. No thread waits for any of
-//! these locks, so there is no deadlock. A node that leaves the tree is marked obsolete; nodes and keys that leave the
-//! tree are retired to RCU.
+//! these locks, so there is no deadlock. A node that leaves the tree is marked obsolete and is retired to RCU.
 //!
-//! Complexity: O(log n) nodes of eight cache lines. A scan copies a leaf before it shows the leaf's entries. It reads
-//! each leaf once, unless another thread interferes.
+//! # Keys
+//! A node contains its keys whole (`keys.rs`), so a search reads no memory but the nodes'. Byte strings are stored as in
+//! index-microbench, the benchmark program of HydraList's authors: in place, in nodes of 4 KiB. That program has room for
+//! 31 bytes of a key, and cuts longer keys off. Some of our e-mail addresses are longer, so a node has room for
+//! [`LONGEST`] bytes.
+//!
+//! Complexity: O(log n) nodes. A scan copies a leaf before it shows the leaf's entries. It reads each leaf once, unless
+//! another thread interferes.
 
 mod check;
 mod keys;
 pub(super) mod node;
 
+use core::cell::Cell;
 use core::marker::PhantomData;
 
 use archipelago_index::{OrderedIndex, OrderedSession};
@@ -41,17 +47,15 @@ use archipelago_sync::version_lock::{Version, VersionLock};
 
 use crate::contender::BenchIndex;
 pub(super) use check::check_nodes;
-pub use keys::TreeKey;
-use node::{FANOUT, Node, Retry, address, pointer};
+use keys::InPlace;
+pub use keys::{LONGEST, TreeKey};
+use node::{Node, Retry, address, pointer};
 
-/// The most keys of a node that is merged, if a neighbour has room.
-const SPARSE: usize = FANOUT / 4;
-
-/// A map from `K` to `u64`.
+/// A map from `K` to `u64`. Byte strings have at most [`LONGEST`] bytes.
 pub struct BTreeOlc<K: TreeKey> {
     /// The lock of the root's address, and the address.
     anchor: CachePadded<(VersionLock, AtomicU64)>,
-    _nodes: PhantomData<Box<Node<K>>>,
+    _nodes: PhantomData<Box<Node<K::InPlace>>>,
     // Dropped last: dropping the domain frees the nodes that were retired from the tree.
     domain: Domain,
 }
@@ -60,39 +64,40 @@ pub struct BTreeOlc<K: TreeKey> {
 pub struct Session<'t, K: TreeKey> {
     tree: &'t BTreeOlc<K>,
     reader: Reader<'t>,
+    /// Memory for the leaf that a scan copies. A scan takes it, and puts it back.
+    page: Cell<Page<K::InPlace>>,
 }
 
 /// A node of a walk, and the version that the walk read.
-struct Met<'g, K> {
+#[derive(Clone, Copy)]
+struct Met<'g, K: InPlace> {
     node: &'g Node<K>,
     version: Version,
 }
 
-impl<K> Clone for Met<'_, K> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<K> Copy for Met<'_, K> {}
-
 /// The parent of a node on a walk, with the child's position; or the anchor, if the node is the root.
-enum Above<'g, K> {
+enum Above<'g, K: InPlace> {
     Anchor(Version),
     Parent(Met<'g, K>, usize),
 }
 
 impl<K: TreeKey> Default for BTreeOlc<K> {
     fn default() -> Self {
-        let root = address(Box::into_raw(Node::<K>::new(0)));
+        let root = address(Box::into_raw(Node::<K::InPlace>::new(0)));
         let anchor = CachePadded::new((VersionLock::new(), AtomicU64::new(root)));
         BTreeOlc { anchor, _nodes: PhantomData, domain: Domain::new() }
     }
 }
 
 impl<K: TreeKey> BTreeOlc<K> {
+    /// The most keys of a node.
+    const KEYS: usize = Node::<K::InPlace>::KEYS;
+
+    /// The most keys of a node that is merged, if a neighbour has room.
+    const SPARSE: usize = Self::KEYS / 4;
+
     /// Returns the root, with the version of the anchor at which it was the root.
-    fn root<'g>(&'g self, _: &'g Guard<'_>) -> Result<(Met<'g, K>, Version), Retry> {
+    fn root<'g>(&'g self, _: &'g Guard<'_>) -> Result<(Met<'g, K::InPlace>, Version), Retry> {
         let (lock, root) = &*self.anchor;
         let anchor = lock.read_unlocked().ok_or(Retry)?;
         let word = root.load(Ordering::Relaxed);
@@ -102,7 +107,7 @@ impl<K: TreeKey> BTreeOlc<K> {
     }
 
     /// Walks from an inner node to the child at a position.
-    fn step<'g>(&'g self, from: Met<'g, K>, at: usize) -> Result<Met<'g, K>, Retry> {
+    fn step<'g>(&'g self, from: Met<'g, K::InPlace>, at: usize) -> Result<Met<'g, K::InPlace>, Retry> {
         let word = from.node.value(at);
         // SAFETY: as in `root`.
         unsafe { met(word, || from.node.lock.validate(from.version)) }
@@ -110,64 +115,60 @@ impl<K: TreeKey> BTreeOlc<K> {
 
     /// Returns the leaf that contains `key`, or would contain it.
     #[inline]
-    fn leaf<'g>(&'g self, key: &K, guard: &'g Guard<'_>) -> Result<Met<'g, K>, Retry> {
+    fn leaf<'g>(&'g self, key: &K::InPlace, guard: &'g Guard<'_>) -> Result<Met<'g, K::InPlace>, Retry> {
         let (mut met, _) = self.root(guard)?;
         while !met.node.is_leaf() {
-            // SAFETY: inside the guard.
-            let at = unsafe { met.node.child_of(key, Some(met.version)) }?;
+            let at = met.node.child_of(key);
             met = self.step(met, at)?;
         }
         Ok(met)
     }
 
-    fn try_get(&self, key: &K, guard: &Guard<'_>) -> Result<Option<u64>, Retry> {
+    fn try_get(&self, key: &K::InPlace, guard: &Guard<'_>) -> Result<Option<u64>, Retry> {
         let Met { node, version } = self.leaf(key, guard)?;
-        // SAFETY: inside the guard.
-        let (at, found) = unsafe { node.find(key, Some(version)) }?;
+        let (at, found) = node.find(key);
         let value = found.then(|| node.value(at));
         if node.lock.validate(version) { Ok(value) } else { Err(Retry) }
     }
 
-    fn try_insert(&self, key: &K, value: u64, guard: &Guard<'_>) -> Result<Option<u64>, Retry> {
+    fn try_insert(&self, key: &K::InPlace, value: u64, guard: &Guard<'_>) -> Result<Option<u64>, Retry> {
         let (mut met, anchor) = self.root(guard)?;
         let mut above = Above::Anchor(anchor);
         loop {
-            if met.node.count() == FANOUT {
+            if met.node.count() == Self::KEYS {
                 self.split(&above, met)?;
                 return Err(Retry);
             }
             if met.node.is_leaf() {
                 break;
             }
-            // SAFETY: inside the guard.
-            let at = unsafe { met.node.child_of(key, Some(met.version)) }?;
+            let at = met.node.child_of(key);
             let child = self.step(met, at)?;
             above = Above::Parent(met, at);
             met = child;
         }
         let Met { node, version } = met;
-        // SAFETY: inside the guard.
-        let (at, found) = unsafe { node.find(key, Some(version)) }?;
-        // The word is made before the lock is taken, and is freed if the lock cannot be taken.
-        let word = (!found).then(|| key.word());
+        let (at, found) = node.find(key);
         if !node.lock.try_lock_at(version) {
-            // SAFETY: the word is in no node.
-            word.into_iter().for_each(|word| unsafe { K::free(word) });
             return Err(Retry);
         }
         let old = found.then(|| node.value(at));
-        match word {
-            None => node.set_value(at, value),
-            Some(word) => node.insert(at, word, at, value),
+        match found {
+            true => node.set_value(at, value),
+            false => node.insert(at, *key, at, value),
         }
         node.lock.unlock();
         Ok(old)
     }
 
-    fn try_update(&self, key: &K, f: &mut impl FnMut(&u64) -> u64, guard: &Guard<'_>) -> Result<Option<u64>, Retry> {
+    fn try_update(
+        &self,
+        key: &K::InPlace,
+        f: &mut impl FnMut(&u64) -> u64,
+        guard: &Guard<'_>,
+    ) -> Result<Option<u64>, Retry> {
         let Met { node, version } = self.leaf(key, guard)?;
-        // SAFETY: inside the guard.
-        let (at, found) = unsafe { node.find(key, Some(version)) }?;
+        let (at, found) = node.find(key);
         if !found {
             return if node.lock.validate(version) { Ok(None) } else { Err(Retry) };
         }
@@ -187,26 +188,23 @@ impl<K: TreeKey> BTreeOlc<K> {
     }
 
     /// Returns the value removed, and whether the leaf is sparse now.
-    fn try_remove(&self, key: &K, guard: &Guard<'_>) -> Result<Option<(u64, bool)>, Retry> {
+    fn try_remove(&self, key: &K::InPlace, guard: &Guard<'_>) -> Result<Option<(u64, bool)>, Retry> {
         let Met { node, version } = self.leaf(key, guard)?;
-        // SAFETY: inside the guard.
-        let (at, found) = unsafe { node.find(key, Some(version)) }?;
+        let (at, found) = node.find(key);
         if !found {
             return if node.lock.validate(version) { Ok(None) } else { Err(Retry) };
         }
         if !node.lock.try_lock_at(version) {
             return Err(Retry);
         }
-        let (word, value) = node.remove(at, at);
-        let sparse = node.count() <= SPARSE;
+        let (_, value) = node.remove(at, at);
+        let sparse = node.count() <= Self::SPARSE;
         node.lock.unlock();
-        // SAFETY: the word was alive in the leaf, and is not in it any more.
-        unsafe { K::retire(word, guard) };
         Ok(Some((value, sparse)))
     }
 
     /// Splits a full node.
-    fn split(&self, above: &Above<'_, K>, met: Met<'_, K>) -> Result<(), Retry> {
+    fn split(&self, above: &Above<'_, K::InPlace>, met: Met<'_, K::InPlace>) -> Result<(), Retry> {
         let Met { node, version } = met;
         self.lock_above(above)?;
         if !node.lock.try_lock_at(version) {
@@ -218,7 +216,7 @@ impl<K: TreeKey> BTreeOlc<K> {
         match above {
             Above::Parent(parent, at) => parent.node.insert(*at, separator, at + 1, right),
             Above::Anchor(_) => {
-                let root = Node::<K>::new(node.level() + 1);
+                let root = Node::<K::InPlace>::new(node.level() + 1);
                 root.set_value(0, address(node));
                 root.insert(0, separator, 1, right);
                 self.anchor.1.store(address(Box::into_raw(root)), Ordering::Relaxed);
@@ -229,7 +227,7 @@ impl<K: TreeKey> BTreeOlc<K> {
         Ok(())
     }
 
-    fn lock_above(&self, above: &Above<'_, K>) -> Result<(), Retry> {
+    fn lock_above(&self, above: &Above<'_, K::InPlace>) -> Result<(), Retry> {
         let locked = match above {
             Above::Anchor(version) => self.anchor.0.try_lock_at(*version),
             Above::Parent(parent, _) => parent.node.lock.try_lock_at(parent.version),
@@ -237,7 +235,7 @@ impl<K: TreeKey> BTreeOlc<K> {
         if locked { Ok(()) } else { Err(Retry) }
     }
 
-    fn unlock_above(&self, above: &Above<'_, K>, changed: bool) {
+    fn unlock_above(&self, above: &Above<'_, K::InPlace>, changed: bool) {
         let lock = match above {
             Above::Anchor(_) => &self.anchor.0,
             Above::Parent(parent, _) => &parent.node.lock,
@@ -246,17 +244,16 @@ impl<K: TreeKey> BTreeOlc<K> {
     }
 
     /// Walks to `key` and merges sparse nodes on the way. Returns `Ok` if no node on the way can be merged.
-    fn try_tidy(&self, key: &K, guard: &Guard<'_>) -> Result<(), Retry> {
+    fn try_tidy(&self, key: &K::InPlace, guard: &Guard<'_>) -> Result<(), Retry> {
         let (mut met, anchor) = self.root(guard)?;
         if !met.node.is_leaf() && met.node.count() == 0 {
             self.lower_root(anchor, met, guard)?;
             return Err(Retry);
         }
         while !met.node.is_leaf() {
-            // SAFETY: inside the guard.
-            let at = unsafe { met.node.child_of(key, Some(met.version)) }?;
+            let at = met.node.child_of(key);
             let child = self.step(met, at)?;
-            if child.node.count() <= SPARSE && self.merge(met, at, guard)? {
+            if child.node.count() <= Self::SPARSE && self.merge(met, at, guard)? {
                 return Err(Retry);
             }
             met = child;
@@ -265,7 +262,7 @@ impl<K: TreeKey> BTreeOlc<K> {
     }
 
     /// Makes the only child of the root the new root.
-    fn lower_root(&self, anchor: Version, met: Met<'_, K>, guard: &Guard<'_>) -> Result<(), Retry> {
+    fn lower_root(&self, anchor: Version, met: Met<'_, K::InPlace>, guard: &Guard<'_>) -> Result<(), Retry> {
         let Met { node, version } = met;
         let above = Above::Anchor(anchor);
         self.lock_above(&above)?;
@@ -284,7 +281,7 @@ impl<K: TreeKey> BTreeOlc<K> {
 
     /// Merges the child at a position with its right neighbour, or the last child with its left one, if both fit in one
     /// node with room to spare ([`Node::takes`]). Returns whether it merged them.
-    fn merge(&self, parent: Met<'_, K>, at: usize, guard: &Guard<'_>) -> Result<bool, Retry> {
+    fn merge(&self, parent: Met<'_, K::InPlace>, at: usize, guard: &Guard<'_>) -> Result<bool, Retry> {
         let count = parent.node.count();
         if count == 0 {
             return if parent.node.lock.validate(parent.version) { Ok(false) } else { Err(Retry) };
@@ -311,50 +308,35 @@ impl<K: TreeKey> BTreeOlc<K> {
         right.node.lock.unlock_obsolete();
         left.node.lock.unlock();
         parent.node.lock.unlock();
-        // SAFETY: the parent and the left neighbour pointed to the node, and do not any more. A leaf's separator is in
-        // no node any more; an inner node's separator has moved to the left neighbour.
-        unsafe {
-            if left.node.is_leaf() {
-                K::retire(separator, guard);
-            }
-            retire(right.node, guard);
-        }
+        // SAFETY: the parent and the left neighbour pointed to the node, and do not any more. The node was locked, so no
+        // other thread retires it.
+        unsafe { retire(right.node, guard) };
         Ok(true)
     }
 
     /// Copies a leaf's entries from `from` on, at most `limit` of them. Returns the next leaf.
     fn copy<'g>(
         &self,
-        leaf: Met<'g, K>,
-        from: Option<&K>,
+        leaf: Met<'g, K::InPlace>,
+        from: Option<&K::InPlace>,
         limit: usize,
-        page: &mut Page,
-    ) -> Result<Option<&'g Node<K>>, Retry> {
+        page: &mut Page<K::InPlace>,
+    ) -> Result<Option<&'g Node<K::InPlace>>, Retry> {
         let Met { node, version } = leaf;
-        let start = match from {
-            // SAFETY: inside the guard.
-            Some(key) => unsafe { node.find(key, Some(version)) }?.0,
-            None => 0,
-        };
-        page.len = 0;
-        for at in (start..node.count()).take(limit) {
-            page.entries[page.len] = (node.key(at), node.value(at));
-            page.len += 1;
-        }
+        let start = from.map_or(0, |key| node.find(key).0);
+        page.clear();
+        page.extend((start..node.count()).take(limit).map(|at| (node.key(at), node.value(at))));
         let next = node.next();
         if !node.lock.validate(version) {
             return Err(Retry);
         }
         // SAFETY: the address was in the leaf at the version, and the guard keeps the node allocated.
-        Ok(unsafe { pointer::<Node<K>>(next).as_ref() })
+        Ok(unsafe { pointer::<Node<K::InPlace>>(next).as_ref() })
     }
 }
 
 /// A copy of a leaf's content.
-struct Page {
-    entries: [(u64, u64); FANOUT],
-    len: usize,
-}
+type Page<K> = Vec<(K, u64)>;
 
 /// Returns the node at an address that was read from a node or the anchor. `validate` returns whether the node or the
 /// anchor still contained the address.
@@ -362,7 +344,7 @@ struct Page {
 /// # Safety
 /// The read was inside a guard of the domain that lasts for `'g`, and `validate` returns the truth.
 #[inline]
-unsafe fn met<'g, K: TreeKey>(word: u64, validate: impl Fn() -> bool) -> Result<Met<'g, K>, Retry> {
+unsafe fn met<'g, K: InPlace>(word: u64, validate: impl Fn() -> bool) -> Result<Met<'g, K>, Retry> {
     // The version is validated before the address is followed, since the address might be from an incomplete change.
     if !validate() {
         return Err(Retry);
@@ -378,7 +360,7 @@ unsafe fn met<'g, K: TreeKey>(word: u64, validate: impl Fn() -> bool) -> Result<
 
 /// # Safety
 /// The node has left the tree, and no other thread retires it.
-unsafe fn retire<K>(node: &Node<K>, guard: &Guard<'_>) {
+unsafe fn retire<K: InPlace>(node: &Node<K>, guard: &Guard<'_>) {
     let node = (&raw const *node).cast_mut();
     // SAFETY: the caller's promise; nodes are boxes.
     unsafe { guard.retire_box(node) };
@@ -409,7 +391,7 @@ impl<K: TreeKey> OrderedIndex<K, u64> for BTreeOlc<K> {
     type Session<'a> = Session<'a, K>;
 
     fn pin(&self) -> Session<'_, K> {
-        Session { tree: self, reader: self.domain.reader() }
+        Session { tree: self, reader: self.domain.reader(), page: Cell::default() }
     }
 }
 
@@ -417,35 +399,43 @@ impl<K: TreeKey> OrderedSession<K, u64> for Session<'_, K> {
     #[inline]
     fn get(&self, key: &K) -> Option<u64> {
         let guard = self.reader.enter();
-        until_done(|| self.tree.try_get(key, &guard))
+        let key = key.in_place();
+        until_done(|| self.tree.try_get(&key, &guard))
     }
 
+    /// # Panics
+    /// If the key has more than [`LONGEST`] bytes.
     fn insert(&self, key: &K, value: u64) -> Option<u64> {
+        assert!(key.with_raw(<[u8]>::len) <= LONGEST, "a key of the tree has at most {LONGEST} bytes");
         let guard = self.reader.enter();
-        until_done(|| self.tree.try_insert(key, value, &guard))
+        let key = key.in_place();
+        until_done(|| self.tree.try_insert(&key, value, &guard))
     }
 
     fn update(&self, key: &K, mut f: impl FnMut(&u64) -> u64) -> Option<u64> {
         let guard = self.reader.enter();
-        until_done(|| self.tree.try_update(key, &mut f, &guard))
+        let key = key.in_place();
+        until_done(|| self.tree.try_update(&key, &mut f, &guard))
     }
 
     fn remove(&self, key: &K) -> Option<u64> {
         let guard = self.reader.enter();
-        let (value, sparse) = until_done(|| self.tree.try_remove(key, &guard))?;
+        let key = key.in_place();
+        let (value, sparse) = until_done(|| self.tree.try_remove(&key, &guard))?;
         if sparse {
-            until_done(|| self.tree.try_tidy(key, &guard));
+            until_done(|| self.tree.try_tidy(&key, &guard));
         }
         Some(value)
     }
 
     fn scan(&self, from: &K, limit: usize, mut visit: impl FnMut(K::Ref<'_>, &u64)) -> usize {
         let guard = self.reader.enter();
-        let mut page = Page { entries: [(0, 0); FANOUT], len: 0 };
-        let (mut seen, mut last): (usize, Option<u64>) = (0, None);
+        let from = from.in_place();
+        let mut page = self.page.take();
+        let (mut seen, mut last): (usize, Option<K::InPlace>) = (0, None);
         // A walk finds the first leaf; then the scan goes from leaf to leaf. If the next leaf is locked or obsolete,
         // another walk goes to the leaf of the last key shown, and the scan continues behind that key.
-        let mut next: Option<&Node<K>> = None;
+        let mut next: Option<&Node<K::InPlace>> = None;
         let backoff = Backoff::new();
         loop {
             let copied = match (next, last) {
@@ -456,16 +446,15 @@ impl<K: TreeKey> OrderedSession<K, u64> for Session<'_, K> {
                     .and_then(|version| self.tree.copy(Met { node, version }, None, limit - seen, &mut page)),
                 (None, None) => self
                     .tree
-                    .leaf(from, &guard)
-                    .and_then(|leaf| self.tree.copy(leaf, Some(from), limit - seen, &mut page)),
-                (None, Some(word)) => {
-                    // SAFETY: the word was alive in the guard.
-                    let behind = K::from_shown(unsafe { K::show(word) });
+                    .leaf(&from, &guard)
+                    .and_then(|leaf| self.tree.copy(leaf, Some(&from), limit - seen, &mut page)),
+                (None, Some(behind)) => {
                     let wanted = limit.saturating_sub(seen).saturating_add(1);
                     self.tree.leaf(&behind, &guard).and_then(|leaf| {
                         let next = self.tree.copy(leaf, Some(&behind), wanted, &mut page)?;
-                        // SAFETY: inside the guard, and validated.
-                        page.skip(|word| unsafe { behind.compare(word) }.is_eq());
+                        if page.first().is_some_and(|(key, _)| *key == behind) {
+                            page.remove(0);
+                        }
                         Ok(next)
                     })
                 }
@@ -475,27 +464,18 @@ impl<K: TreeKey> OrderedSession<K, u64> for Session<'_, K> {
                 backoff.wait();
                 continue;
             };
-            for (word, value) in &page.entries[..page.len.min(limit - seen)] {
-                // SAFETY: the word was in the leaf at a version that held, inside the guard.
-                visit(unsafe { K::show(*word) }, value);
+            for (key, value) in page.iter().take(limit - seen) {
+                K::show(*key, |shown| visit(shown, value));
                 seen += 1;
-                last = Some(*word);
+                last = Some(*key);
             }
             next = following;
             if seen == limit || next.is_none() {
-                return seen;
+                break;
             }
         }
-    }
-}
-
-impl Page {
-    /// Drops the first entry if its key was shown already.
-    fn skip(&mut self, shown: impl Fn(u64) -> bool) {
-        if self.len > 0 && shown(self.entries[0].0) {
-            self.entries.copy_within(1..self.len, 0);
-            self.len -= 1;
-        }
+        self.page.set(page);
+        seen
     }
 }
 
@@ -503,12 +483,10 @@ impl<K: TreeKey> Drop for BTreeOlc<K> {
     fn drop(&mut self) {
         fn free<K: TreeKey>(word: u64) {
             // SAFETY: no other thread uses the tree; every node is a box and is reached once.
-            let node = unsafe { Box::from_raw(pointer::<Node<K>>(word)) };
+            let node = unsafe { Box::from_raw(pointer::<Node<K::InPlace>>(word)) };
             if !node.is_leaf() {
                 (0..=node.count()).for_each(|at| free::<K>(node.value(at)));
             }
-            // SAFETY: each word is in one node.
-            (0..node.count()).for_each(|at| unsafe { K::free(node.key(at)) });
         }
         free::<K>(self.anchor.1.load(Ordering::Relaxed));
     }

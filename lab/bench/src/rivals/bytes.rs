@@ -4,6 +4,7 @@ use core::ptr;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 
 use archipelago_platform::touch;
+use archipelago_sync::rcu::Guard;
 
 /// Bytes of the length, which precedes the string.
 const HEADER: usize = size_of::<usize>();
@@ -52,4 +53,17 @@ pub unsafe fn free(word: u64) {
         let len = bytes(word).len();
         dealloc(ptr::with_exposed_provenance_mut(word as usize), layout(len));
     }
+}
+
+/// Frees a block when no thread can see it any more.
+///
+/// # Safety
+/// The word was made by [`stored`], is in no structure any more, and no other thread retires it.
+pub unsafe fn retire(word: u64, guard: &Guard<'_>) {
+    unsafe fn freed(block: *mut (), _: *mut ()) {
+        // SAFETY: no guard that could see the block remains.
+        unsafe { free(block.expose_provenance() as u64) }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { guard.retire(ptr::with_exposed_provenance_mut(word as usize), ptr::null_mut(), freed) }
 }

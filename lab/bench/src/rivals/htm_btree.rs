@@ -17,31 +17,36 @@ use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::pad::CachePadded;
 use archipelago_sync::rcu::Guard;
 
-use super::btree::node::{FANOUT, Node, address, pointer};
+use super::btree::node::{Node, address, pointer};
 use super::elided::{Elided, Place};
 use super::indexes::{Points, stores};
 use crate::contender::BenchIndex;
 
 /// More levels than any tree that fits in memory has.
 const LEVELS: usize = 20;
-type Page<const KEYS: usize, const VALUES: usize> = Node<u64, KEYS, VALUES>;
 
-/// A map from `u64` to `u64`. For `VALUES`, see [`Node`].
-pub struct HtmBTree<const KEYS: usize = FANOUT, const VALUES: usize = { FANOUT + 1 }> {
+/// The most keys of a node.
+const MOST: usize = 30;
+
+/// A node with `WORDS` words for its keys and values.
+type Page<const WORDS: usize> = Node<u64, [AtomicU64; WORDS]>;
+
+/// A map from `u64` to `u64`, in nodes with `WORDS` words for keys and values.
+pub struct HtmBTree<const WORDS: usize = { 2 * MOST + 1 }> {
     root: CachePadded<AtomicU64>,
     lock: Elided,
 }
 
 /// The tree with the paper's node size.
-pub type HtmBTree16 = HtmBTree<16, 17>;
+pub type HtmBTree16 = HtmBTree<{ 2 * 16 + 1 }>;
 
 /// A spare node for each level, or null.
 type Spares<N> = [*mut N; LEVELS];
 
 /// A thread's access to the tree.
-pub struct Session<'t, const KEYS: usize, const VALUES: usize> {
-    tree: &'t HtmBTree<KEYS, VALUES>,
-    spares: RefCell<Spares<Page<KEYS, VALUES>>>,
+pub struct Session<'t, const WORDS: usize> {
+    tree: &'t HtmBTree<WORDS>,
+    spares: RefCell<Spares<Page<WORDS>>>,
 }
 
 /// The result of a transaction that inserts.
@@ -52,36 +57,34 @@ struct Stored {
     used: u32,
 }
 
-impl<const KEYS: usize, const VALUES: usize> Default for HtmBTree<KEYS, VALUES> {
+impl<const WORDS: usize> Default for HtmBTree<WORDS> {
     fn default() -> Self {
-        let root = address(Box::into_raw(Page::<KEYS, VALUES>::new(0)));
+        let root = address(Box::into_raw(Page::<WORDS>::new(0)));
         HtmBTree { root: CachePadded::new(AtomicU64::new(root)), lock: Elided::default() }
     }
 }
 
-impl<const KEYS: usize, const VALUES: usize> HtmBTree<KEYS, VALUES> {
-    fn root(&self) -> &Page<KEYS, VALUES> {
+impl<const WORDS: usize> HtmBTree<WORDS> {
+    fn root(&self) -> &Page<WORDS> {
         self.node(self.root.load(Ordering::Relaxed))
     }
 
-    fn node(&self, word: u64) -> &Page<KEYS, VALUES> {
+    fn node(&self, word: u64) -> &Page<WORDS> {
         // SAFETY: nodes are freed together with the tree. A word that was read in a transaction was written by a
         // transaction that committed.
         unsafe { &*pointer(word) }
     }
 
-    fn child(&self, node: &Page<KEYS, VALUES>, key: u64) -> usize {
-        // SAFETY: words that are the key itself need no guard.
-        unsafe { node.child_of(&key, None) }.expect("without a version nothing fails")
+    fn child(&self, node: &Page<WORDS>, key: u64) -> usize {
+        node.child_of(&key)
     }
 
-    fn find(&self, leaf: &Page<KEYS, VALUES>, key: u64) -> (usize, bool) {
-        // SAFETY: as above.
-        unsafe { leaf.find(&key, None) }.expect("without a version nothing fails")
+    fn find(&self, leaf: &Page<WORDS>, key: u64) -> (usize, bool) {
+        leaf.find(&key)
     }
 
     /// In a transaction: returns the leaf for a key.
-    fn leaf(&self, key: u64) -> &Page<KEYS, VALUES> {
+    fn leaf(&self, key: u64) -> &Page<WORDS> {
         let mut node = self.root();
         while !node.is_leaf() {
             node = self.node(node.value(self.child(node, key)));
@@ -90,14 +93,14 @@ impl<const KEYS: usize, const VALUES: usize> HtmBTree<KEYS, VALUES> {
     }
 
     /// In a transaction: returns the key's leaf and position, if the key is present.
-    fn look(&self, key: u64) -> Option<(&Page<KEYS, VALUES>, usize)> {
+    fn look(&self, key: u64) -> Option<(&Page<WORDS>, usize)> {
         let leaf = self.leaf(key);
         let (at, found) = self.find(leaf, key);
         found.then_some((leaf, at))
     }
 
     /// In a transaction: splits full nodes on the way, and stores the value if `when` permits.
-    fn store(&self, key: u64, value: u64, when: When, spares: &Spares<Page<KEYS, VALUES>>) -> Stored {
+    fn store(&self, key: u64, value: u64, when: When, spares: &Spares<Page<WORDS>>) -> Stored {
         let mut used = 0;
         // SAFETY: a spare node belongs to the session alone.
         let spare = |level: usize| unsafe { spares[level].as_ref() }.ok_or(level);
@@ -110,11 +113,11 @@ impl<const KEYS: usize, const VALUES: usize> HtmBTree<KEYS, VALUES> {
         key: u64,
         value: u64,
         when: When,
-        spare: &impl Fn(usize) -> Result<&'s Page<KEYS, VALUES>, usize>,
+        spare: &impl Fn(usize) -> Result<&'s Page<WORDS>, usize>,
         used: &mut u32,
     ) -> Result<Option<u64>, usize> {
         let mut node = self.root();
-        if node.count() == KEYS {
+        if node.count() == Page::<WORDS>::KEYS {
             let level = node.level() as usize;
             let (right, above) = (spare(level)?, spare(level + 1)?);
             *used |= 0b11 << level;
@@ -127,7 +130,7 @@ impl<const KEYS: usize, const VALUES: usize> HtmBTree<KEYS, VALUES> {
         while !node.is_leaf() {
             let at = self.child(node, key);
             let mut child = self.node(node.value(at));
-            if child.count() == KEYS {
+            if child.count() == Page::<WORDS>::KEYS {
                 let right = spare(child.level() as usize)?;
                 *used |= 1 << child.level();
                 let separator = child.split_into(right);
@@ -167,7 +170,7 @@ impl<const KEYS: usize, const VALUES: usize> HtmBTree<KEYS, VALUES> {
 
     /// In a transaction: copies the entries of `key`'s leaf up to `key`, descending. Returns how many it copied, and
     /// the leaf's lower bound.
-    fn copy_back(&self, key: u64, to: &[Place; KEYS]) -> (usize, u64) {
+    fn copy_back(&self, key: u64, to: &[Place; MOST]) -> (usize, u64) {
         let (mut node, mut begin) = (self.root(), 0);
         while !node.is_leaf() {
             let at = self.child(node, key);
@@ -191,21 +194,21 @@ impl<const KEYS: usize, const VALUES: usize> HtmBTree<KEYS, VALUES> {
     }
 }
 
-impl<const KEYS: usize, const VALUES: usize> BenchIndex<u64> for HtmBTree<KEYS, VALUES> {
+impl<const WORDS: usize> BenchIndex<u64> for HtmBTree<WORDS> {
     fn empty() -> Self {
         Self::default()
     }
 }
 
-impl<const KEYS: usize, const VALUES: usize> OrderedIndex<u64, u64> for HtmBTree<KEYS, VALUES> {
-    type Session<'a> = Session<'a, KEYS, VALUES>;
+impl<const WORDS: usize> OrderedIndex<u64, u64> for HtmBTree<WORDS> {
+    type Session<'a> = Session<'a, WORDS>;
 
-    fn pin(&self) -> Session<'_, KEYS, VALUES> {
+    fn pin(&self) -> Session<'_, WORDS> {
         Session { tree: self, spares: RefCell::new([ptr::null_mut(); LEVELS]) }
     }
 }
 
-impl<const KEYS: usize, const VALUES: usize> Session<'_, KEYS, VALUES> {
+impl<const WORDS: usize> Session<'_, WORDS> {
     /// Stores a value, if `when` permits for the old value. Returns the old value.
     fn put(&self, key: u64, value: u64, when: When) -> Option<u64> {
         let (tree, mut spares) = (self.tree, self.spares.borrow_mut());
@@ -221,7 +224,7 @@ impl<const KEYS: usize, const VALUES: usize> Session<'_, KEYS, VALUES> {
     }
 }
 
-impl<const KEYS: usize, const VALUES: usize> Points for HtmBTree<KEYS, VALUES> {
+impl<const WORDS: usize> Points for HtmBTree<WORDS> {
     fn get(&self, key: u64, _: &Guard<'_>) -> Option<u64> {
         self.pin().get(&key)
     }
@@ -246,14 +249,14 @@ impl<const KEYS: usize, const VALUES: usize> Points for HtmBTree<KEYS, VALUES> {
     }
 
     fn behind(&self, key: u64, _: &Guard<'_>, to: &mut Vec<(u64, u64)>) -> u64 {
-        let page: [Place; KEYS] = [const { Cell::new((0, 0)) }; KEYS];
+        let page: [Place; MOST] = [const { Cell::new((0, 0)) }; MOST];
         let (copied, begin) = self.lock.run(|| self.copy_back(key, &page));
         to.extend(page[..copied].iter().map(Cell::get));
         begin
     }
 }
 
-impl<const KEYS: usize, const VALUES: usize> OrderedSession<u64, u64> for Session<'_, KEYS, VALUES> {
+impl<const WORDS: usize> OrderedSession<u64, u64> for Session<'_, WORDS> {
     fn get(&self, key: &u64) -> Option<u64> {
         let (tree, key) = (self.tree, *key);
         tree.lock.run(|| tree.look(key).map(|(leaf, at)| leaf.value(at)))
@@ -285,7 +288,7 @@ impl<const KEYS: usize, const VALUES: usize> OrderedSession<u64, u64> for Sessio
     }
 }
 
-impl<const KEYS: usize, const VALUES: usize> Drop for Session<'_, KEYS, VALUES> {
+impl<const WORDS: usize> Drop for Session<'_, WORDS> {
     fn drop(&mut self) {
         let spares = self.spares.get_mut().iter().filter(|spare| !spare.is_null());
         // SAFETY: the node was made by this session, and is in no tree.
@@ -293,16 +296,16 @@ impl<const KEYS: usize, const VALUES: usize> Drop for Session<'_, KEYS, VALUES> 
     }
 }
 
-impl<const KEYS: usize, const VALUES: usize> Drop for HtmBTree<KEYS, VALUES> {
+impl<const WORDS: usize> Drop for HtmBTree<WORDS> {
     fn drop(&mut self) {
-        fn free<const KEYS: usize, const VALUES: usize>(word: u64) {
+        fn free<const WORDS: usize>(word: u64) {
             // SAFETY: no other thread uses the tree; every node is a box and is reached once.
-            let node = unsafe { Box::from_raw(pointer::<Page<KEYS, VALUES>>(word)) };
+            let node = unsafe { Box::from_raw(pointer::<Page<WORDS>>(word)) };
             if !node.is_leaf() {
-                (0..=node.count()).for_each(|at| free::<KEYS, VALUES>(node.value(at)));
+                (0..=node.count()).for_each(|at| free::<WORDS>(node.value(at)));
             }
         }
-        free::<KEYS, VALUES>(self.root.load(Ordering::Relaxed));
+        free::<WORDS>(self.root.load(Ordering::Relaxed));
     }
 }
 

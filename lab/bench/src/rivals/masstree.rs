@@ -57,8 +57,7 @@ use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::{Domain, Guard, Reader};
 use archipelago_sync::version_lock::Version;
 
-use super::btree::TreeKey;
-use super::bytes::{bytes, free, stored};
+use super::bytes::{self, bytes, free, stored};
 use super::indexes::{Points, stores};
 use crate::contender::BenchIndex;
 use crate::keys::BenchKey;
@@ -354,7 +353,7 @@ fn next_layer<'t>(node: &Node, slot: usize, rest: &[u8], guard: &Guard<'_>) -> O
 fn retire(rest: u64, guard: &Guard<'_>) {
     // SAFETY: the block was in a slot, and is not any more. The holder of `writer` removed it, so no other thread
     // retires it.
-    unsafe { <Vec<u8> as TreeKey>::retire(rest, guard) }
+    unsafe { bytes::retire(rest, guard) }
 }
 
 /// Runs `f` with `writer` of a border node locked. Fails if the node has changed since its version was read.

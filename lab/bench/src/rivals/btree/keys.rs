@@ -1,118 +1,145 @@
-//! Keys as words of a node: numbers are stored in the word, byte strings behind a pointer.
+//! Keys as words of a node. A node contains each key whole: a number in one word, a byte string in five.
 
+use core::array;
 use core::cmp::Ordering;
-use core::ptr;
 
-use archipelago_sync::rcu::Guard;
+use archipelago_platform::atomic::{self, AtomicU64};
 
 use crate::keys::BenchKey;
-use crate::rivals::bytes;
 
-/// A key that a node can hold in one 64-bit word.
+/// Words of a byte string in a node.
+const STRING: usize = 5;
+
+/// The most bytes of a key of the tree. One byte more contains the length.
+pub const LONGEST: usize = 8 * STRING - 1;
+
+/// The words of a node behind its header.
+pub trait Body: AsRef<[AtomicU64]> + Send + Sync + 'static {
+    /// The number of words.
+    const WORDS: usize;
+
+    /// Returns words that are all zero.
+    fn zero() -> Self;
+}
+
+impl<const WORDS: usize> Body for [AtomicU64; WORDS] {
+    const WORDS: usize = WORDS;
+
+    fn zero() -> Self {
+        array::from_fn(|_| AtomicU64::new(0))
+    }
+}
+
+/// A key as a node contains it.
 ///
-/// *Alive*: the word was made by [`word`](Self::word) or [`copy`](Self::copy), and one of two conditions holds. Either
-/// the caller has the word's node locked. Or the caller read the word in the node at a version that has been validated
-/// since, inside an RCU guard that began before the read. In the second case the word is freed only after the guard,
-/// since the thread that removes a word from a node retires it.
+/// The words are read and written relaxed, one by one. So a thread that reads a key while another thread writes it may
+/// get words of several keys. The thread validates the node's version before it relies on what it read.
+pub trait InPlace: Copy + Ord + Send + Sync + 'static {
+    /// Words of a key.
+    const WORDS: usize;
+
+    /// The words of a node of [`BTreeOlc`](super::BTreeOlc).
+    type Body: Body;
+
+    /// Reads a key's words.
+    fn load(words: &[AtomicU64]) -> Self;
+
+    /// Writes a key's words.
+    fn store(self, words: &[AtomicU64]);
+
+    /// Compares this key with a node's. Reads no word behind the first one that differs.
+    fn compare(&self, words: &[AtomicU64]) -> Ordering;
+}
+
+/// A key of [`BTreeOlc`](super::BTreeOlc).
 pub trait TreeKey: BenchKey {
-    /// Whether a word is the key itself. If so, any word may be compared, even one that was not validated.
-    const PLAIN: bool;
+    /// The key in a node.
+    type InPlace: InPlace;
 
-    /// Makes a word for a node.
-    fn word(&self) -> u64;
+    /// Returns the key as a node contains it. The result has the order of the keys. For a key of more than [`LONGEST`]
+    /// bytes, which is in no node, the result is above all keys with the same first bytes.
+    fn in_place(&self) -> Self::InPlace;
 
-    /// Makes another word of the same key.
-    ///
-    /// # Safety
-    /// The word is alive.
-    unsafe fn copy(word: u64) -> u64;
+    /// Calls `f` with the key as visitors see it.
+    fn show<R>(key: Self::InPlace, f: impl FnOnce(Self::Ref<'_>) -> R) -> R;
+}
 
-    /// Compares this key with the key of a word.
-    ///
-    /// # Safety
-    /// The word is alive, or [`PLAIN`](Self::PLAIN).
-    unsafe fn compare(&self, word: u64) -> Ordering;
+impl InPlace for u64 {
+    const WORDS: usize = 1;
 
-    /// Returns the key as visitors see it.
-    ///
-    /// # Safety
-    /// The word is alive for `'a`.
-    unsafe fn show<'a>(word: u64) -> Self::Ref<'a>;
+    // With the header, eight cache lines: 30 keys.
+    type Body = [AtomicU64; 61];
 
-    /// Frees a word.
-    ///
-    /// # Safety
-    /// The word was made by this trait, is in no node that other threads reach, and is not used any more.
-    unsafe fn free(word: u64);
+    #[inline]
+    fn load(words: &[AtomicU64]) -> u64 {
+        words[0].load(atomic::Ordering::Relaxed)
+    }
 
-    /// Frees a word when no thread can see it any more.
-    ///
-    /// # Safety
-    /// The word was alive, and is in no node any more.
-    unsafe fn retire(word: u64, guard: &Guard<'_>) {
-        unsafe fn free<K: TreeKey>(word: *mut (), _: *mut ()) {
-            // SAFETY: no guard that could see the word remains.
-            unsafe { K::free(word.expose_provenance() as u64) }
-        }
-        if !Self::PLAIN {
-            let word = ptr::with_exposed_provenance_mut(word as usize);
-            // SAFETY: the caller's promise. No other thread retires a word that was removed from a node under its lock.
-            unsafe { guard.retire(word, ptr::null_mut(), free::<Self>) }
-        }
+    #[inline]
+    fn store(self, words: &[AtomicU64]) {
+        words[0].store(self, atomic::Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn compare(&self, words: &[AtomicU64]) -> Ordering {
+        self.cmp(&Self::load(words))
     }
 }
 
 impl TreeKey for u64 {
-    const PLAIN: bool = true;
+    type InPlace = u64;
 
     #[inline]
-    fn word(&self) -> u64 {
+    fn in_place(&self) -> u64 {
         *self
     }
 
     #[inline]
-    unsafe fn copy(word: u64) -> u64 {
-        word
+    fn show<R>(key: u64, f: impl FnOnce(u64) -> R) -> R {
+        f(key)
+    }
+}
+
+/// The bytes, filled up with zeros, then the length, as big-endian numbers. If all bytes but the length are equal, the
+/// longer key is the shorter one with zeros appended, so the length decides.
+impl InPlace for [u64; STRING] {
+    const WORDS: usize = STRING;
+
+    // With the header, 4 KiB, as in index-microbench: 84 keys.
+    type Body = [AtomicU64; 509];
+
+    #[inline]
+    fn load(words: &[AtomicU64]) -> Self {
+        array::from_fn(|at| words[at].load(atomic::Ordering::Relaxed))
     }
 
     #[inline]
-    unsafe fn compare(&self, word: u64) -> Ordering {
-        self.cmp(&word)
+    fn store(self, words: &[AtomicU64]) {
+        self.into_iter().zip(words).for_each(|(word, to)| to.store(word, atomic::Ordering::Relaxed));
     }
 
     #[inline]
-    unsafe fn show<'a>(word: u64) -> Self::Ref<'a> {
-        word
+    fn compare(&self, words: &[AtomicU64]) -> Ordering {
+        self.iter().copied().cmp(words.iter().map(|word| word.load(atomic::Ordering::Relaxed)))
     }
-
-    unsafe fn free(_: u64) {}
 }
 
 impl TreeKey for Vec<u8> {
-    const PLAIN: bool = false;
+    type InPlace = [u64; STRING];
 
-    fn word(&self) -> u64 {
-        bytes::stored(self)
-    }
-
-    unsafe fn copy(word: u64) -> u64 {
-        // SAFETY: the caller's promise.
-        bytes::stored(unsafe { bytes::bytes(word) })
+    #[inline]
+    fn in_place(&self) -> [u64; STRING] {
+        let mut words = [[0; 8]; STRING];
+        let (bytes, kept) = (words.as_flattened_mut(), self.len().min(LONGEST));
+        bytes[..kept].copy_from_slice(&self[..kept]);
+        bytes[LONGEST] = self.len().min(LONGEST + 1) as u8;
+        words.map(u64::from_be_bytes)
     }
 
     #[inline]
-    unsafe fn compare(&self, word: u64) -> Ordering {
-        // SAFETY: the caller's promise.
-        self.as_slice().cmp(unsafe { bytes::bytes(word) })
-    }
-
-    unsafe fn show<'a>(word: u64) -> Self::Ref<'a> {
-        // SAFETY: the caller's promise.
-        unsafe { bytes::bytes(word) }
-    }
-
-    unsafe fn free(word: u64) {
-        // SAFETY: the caller's promise.
-        unsafe { bytes::free(word) }
+    fn show<R>(key: [u64; STRING], f: impl FnOnce(&[u8]) -> R) -> R {
+        let words = key.map(u64::to_be_bytes);
+        let bytes = words.as_flattened();
+        f(&bytes[..usize::from(bytes[LONGEST])])
     }
 }

@@ -1,5 +1,5 @@
-//! A node of eight cache lines, either a leaf or an inner node. The tree in hardware transactions also has smaller
-//! nodes.
+//! A node of eight cache lines, or of 4 KiB if the keys are byte strings. It is either a leaf or an inner node. The tree
+//! in hardware transactions also has smaller nodes.
 //!
 //! | | keys | values |
 //! |---|---|---|
@@ -14,12 +14,9 @@ use core::marker::PhantomData;
 use core::ptr;
 
 use archipelago_platform::atomic::{AtomicU32, AtomicU64, Ordering};
-use archipelago_sync::version_lock::{Version, VersionLock};
+use archipelago_sync::version_lock::VersionLock;
 
-use super::keys::TreeKey;
-
-/// The most keys of a node.
-pub const FANOUT: usize = 30;
+use super::keys::{Body, InPlace};
 
 /// Another thread changed the node meanwhile: start again from the root.
 #[derive(Clone, Copy, Debug)]
@@ -27,14 +24,14 @@ pub struct Retry;
 
 /// A node; see the module. An inner node has one value more than keys.
 #[repr(C, align(64))]
-pub struct Node<K, const KEYS: usize = FANOUT, const VALUES: usize = { FANOUT + 1 }> {
+pub struct Node<K: InPlace, B = <K as InPlace>::Body> {
     pub lock: VersionLock,
     count: AtomicU32,
     level: u32,
     /// Of a leaf: the address of the next leaf to the right; 0 for none.
     next: AtomicU64,
-    keys: [AtomicU64; KEYS],
-    values: [AtomicU64; VALUES],
+    /// The keys' words, then the values.
+    body: B,
     _keys: PhantomData<K>,
 }
 
@@ -48,7 +45,10 @@ pub fn pointer<N>(word: u64) -> *mut N {
     ptr::with_exposed_provenance_mut(word as usize)
 }
 
-impl<K: TreeKey, const KEYS: usize, const VALUES: usize> Node<K, KEYS, VALUES> {
+impl<K: InPlace, B: Body> Node<K, B> {
+    /// The most keys of a node.
+    pub const KEYS: usize = (B::WORDS - 1) / (K::WORDS + 1);
+
     /// Makes an empty node, a leaf if the level is 0.
     pub fn new(level: u32) -> Box<Self> {
         Box::new(Node {
@@ -56,8 +56,7 @@ impl<K: TreeKey, const KEYS: usize, const VALUES: usize> Node<K, KEYS, VALUES> {
             count: AtomicU32::new(0),
             level,
             next: AtomicU64::new(0),
-            keys: core::array::from_fn(|_| AtomicU64::new(0)),
-            values: core::array::from_fn(|_| AtomicU64::new(0)),
+            body: B::zero(),
             _keys: PhantomData,
         })
     }
@@ -77,26 +76,36 @@ impl<K: TreeKey, const KEYS: usize, const VALUES: usize> Node<K, KEYS, VALUES> {
     }
 
     pub fn set_count(&self, count: usize) {
-        debug_assert!(count <= KEYS && VALUES == KEYS + 1);
+        debug_assert!(count <= Self::KEYS);
         self.count.store(count as u32, Ordering::Relaxed);
     }
 
     #[inline]
-    pub fn key(&self, at: usize) -> u64 {
-        self.keys[at].load(Ordering::Relaxed)
+    fn words_of_key(&self, at: usize) -> &[AtomicU64] {
+        &self.body.as_ref()[at * K::WORDS..(at + 1) * K::WORDS]
+    }
+
+    #[inline]
+    fn word_of_value(&self, at: usize) -> &AtomicU64 {
+        &self.body.as_ref()[Self::KEYS * K::WORDS + at]
+    }
+
+    #[inline]
+    pub fn key(&self, at: usize) -> K {
+        K::load(self.words_of_key(at))
     }
 
     #[inline]
     pub fn value(&self, at: usize) -> u64 {
-        self.values[at].load(Ordering::Relaxed)
+        self.word_of_value(at).load(Ordering::Relaxed)
     }
 
-    pub fn set_key(&self, at: usize, key: u64) {
-        self.keys[at].store(key, Ordering::Relaxed);
+    pub fn set_key(&self, at: usize, key: K) {
+        key.store(self.words_of_key(at));
     }
 
     pub fn set_value(&self, at: usize, value: u64) {
-        self.values[at].store(value, Ordering::Relaxed);
+        self.word_of_value(at).store(value, Ordering::Relaxed);
     }
 
     pub fn next(&self) -> u64 {
@@ -107,28 +116,15 @@ impl<K: TreeKey, const KEYS: usize, const VALUES: usize> Node<K, KEYS, VALUES> {
         self.next.store(next, Ordering::Relaxed);
     }
 
-    /// Returns the first position whose key is not below `key`, and whether that key is equal, as of `version`.
-    ///
-    /// # Errors
-    /// If the version does not hold any more. The version is checked only for keys that are pointers, and may cease to
-    /// hold later; so the caller validates it, too.
-    ///
-    /// # Safety
-    /// Inside a guard of the tree's domain that began before `version` was read; or the caller holds the lock, and
-    /// `version` is `None`.
+    /// Returns the first position whose key is not below `key`, and whether that key is equal. The caller holds the
+    /// lock, or validates the version that it read before.
     #[inline]
-    pub unsafe fn find(&self, key: &K, version: Option<Version>) -> Result<(usize, bool), Retry> {
+    pub fn find(&self, key: &K) -> (usize, bool) {
         let (mut from, mut to) = (0, self.count());
         let mut equal = false;
         while from < to {
             let middle = (from + to) / 2;
-            let word = self.key(middle);
-            // A word that is a pointer is followed only if the word was in the node at the version.
-            if !K::PLAIN && version.is_some_and(|version| !self.lock.validate(version)) {
-                return Err(Retry);
-            }
-            // SAFETY: the word is plain or alive: the caller's promise and the validation.
-            match unsafe { key.compare(word) } {
+            match key.compare(self.words_of_key(middle)) {
                 core::cmp::Ordering::Greater => from = middle + 1,
                 order => {
                     equal |= order.is_eq();
@@ -136,24 +132,20 @@ impl<K: TreeKey, const KEYS: usize, const VALUES: usize> Node<K, KEYS, VALUES> {
                 }
             }
         }
-        Ok((from, equal))
+        (from, equal)
     }
 
-    /// Returns, for an inner node, the position of the child to which `key` belongs.
-    ///
-    /// # Errors
-    /// As [`find`](Self::find).
-    ///
-    /// # Safety
-    /// As [`find`](Self::find).
+    /// Returns, for an inner node, the position of the child to which `key` belongs. The caller does as for
+    /// [`find`](Self::find).
     #[inline]
-    pub unsafe fn child_of(&self, key: &K, version: Option<Version>) -> Result<usize, Retry> {
-        // SAFETY: the caller's promise. A key equal to a separator belongs to the child at its right.
-        unsafe { self.find(key, version) }.map(|(at, equal)| at + usize::from(equal))
+    pub fn child_of(&self, key: &K) -> usize {
+        // A key equal to a separator belongs to the child at its right.
+        let (at, equal) = self.find(key);
+        at + usize::from(equal)
     }
 
     /// Inserts a key, and a value at `value_at`. The caller holds the lock, and the node is not full.
-    pub fn insert(&self, at: usize, key: u64, value_at: usize, value: u64) {
+    pub fn insert(&self, at: usize, key: K, value_at: usize, value: u64) {
         let count = self.count();
         (at..count).rev().for_each(|from| self.set_key(from + 1, self.key(from)));
         (value_at..count + usize::from(!self.is_leaf()))
@@ -165,7 +157,7 @@ impl<K: TreeKey, const KEYS: usize, const VALUES: usize> Node<K, KEYS, VALUES> {
     }
 
     /// Removes a key and a value. The caller holds the lock.
-    pub fn remove(&self, at: usize, value_at: usize) -> (u64, u64) {
+    pub fn remove(&self, at: usize, value_at: usize) -> (K, u64) {
         let (count, gone) = (self.count(), (self.key(at), self.value(value_at)));
         (at + 1..count).for_each(|from| self.set_key(from - 1, self.key(from)));
         (value_at + 1..count + usize::from(!self.is_leaf()))
@@ -176,14 +168,14 @@ impl<K: TreeKey, const KEYS: usize, const VALUES: usize> Node<K, KEYS, VALUES> {
 
     /// Moves the upper half to a new node. Returns the new node, and the separator between the two. The caller holds
     /// the lock.
-    pub fn split(&self) -> (Box<Self>, u64) {
+    pub fn split(&self) -> (Box<Self>, K) {
         let right = Self::new(self.level);
         let separator = self.split_into(&right);
         (right, separator)
     }
 
     /// Does the same as [`split`](Self::split) to an empty node of the same level that no other thread sees.
-    pub fn split_into(&self, right: &Self) -> u64 {
+    pub fn split_into(&self, right: &Self) -> K {
         let count = self.count();
         let half = count / 2;
         // An inner node's middle key moves to the parent and stays in neither node.
@@ -192,8 +184,7 @@ impl<K: TreeKey, const KEYS: usize, const VALUES: usize> Node<K, KEYS, VALUES> {
         let values = count + usize::from(!self.is_leaf());
         (first..values).for_each(|at| right.set_value(at - first, self.value(at)));
         right.set_count(count - first);
-        // SAFETY: the caller holds the lock.
-        let separator = if self.is_leaf() { unsafe { K::copy(self.key(half)) } } else { self.key(half) };
+        let separator = self.key(half);
         self.set_count(half);
         if self.is_leaf() {
             right.set_next(self.next());
@@ -208,11 +199,11 @@ impl<K: TreeKey, const KEYS: usize, const VALUES: usize> Node<K, KEYS, VALUES> {
         let sum = self.count() + right.count() + usize::from(!self.is_leaf());
         // Some room is left so that the next insertion does not split the node again. An empty node is merged in any
         // case.
-        sum <= KEYS * 3 / 4 || self.count().min(right.count()) == 0 && sum <= KEYS
+        sum <= Self::KEYS * 3 / 4 || self.count().min(right.count()) == 0 && sum <= Self::KEYS
     }
 
     /// Appends the right neighbour's content. The caller holds both locks. A leaf does not use the separator.
-    pub fn absorb(&self, right: &Self, separator: u64) {
+    pub fn absorb(&self, right: &Self, separator: K) {
         let (mut count, more) = (self.count(), right.count());
         let values = count + usize::from(!self.is_leaf());
         if !self.is_leaf() {

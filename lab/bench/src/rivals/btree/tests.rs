@@ -4,7 +4,17 @@ use archipelago_check::workload::{self, Mix};
 use rand::seq::SliceRandom;
 
 use super::*;
-use crate::rivals::tests::{GROW, SHRINK, agrees_with_a_model, history, scaled, strings, words};
+use crate::keys::emails;
+use crate::rivals::tests::{GROW, SHRINK, agrees_with_a_model, history, scaled, words};
+
+/// Strings that fit in nodes, the longest ones and zeros at the end among them.
+fn strings(count: usize) -> Vec<Vec<u8>> {
+    let mut keys = crate::rivals::tests::strings(count);
+    keys.retain(|key| key.len() <= LONGEST);
+    keys.extend([30, 31, 32, LONGEST - 1, LONGEST].map(|len| vec![0; len]));
+    keys.extend([vec![0xff; LONGEST - 1], vec![0xff; LONGEST]]);
+    keys
+}
 
 fn check<K: TreeKey>(tree: &mut BTreeOlc<K>) {
     tree.check_invariants();
@@ -17,12 +27,62 @@ fn it_agrees_with_a_model() {
 }
 
 #[test]
+fn the_forms_in_nodes_have_the_order_of_the_keys() {
+    let mut keys = strings(1_000);
+    // Zeros at the end decide, and so do the bytes around the words' ends.
+    keys.extend((0..=LONGEST).flat_map(|len| [0, 1, b'~', 0xff].map(|last| [vec![b'~'; len], vec![last]].concat())));
+    keys.retain(|key| key.len() <= LONGEST);
+    keys.sort_unstable();
+    keys.dedup();
+    assert!(keys.is_sorted_by(|left, right| left.in_place() < right.in_place()));
+    for key in &keys {
+        assert_eq!(<Vec<u8> as TreeKey>::show(key.in_place(), <[u8]>::to_vec), *key);
+    }
+}
+
+#[test]
+fn a_key_that_is_too_long_is_absent() {
+    let tree = BTreeOlc::<Vec<u8>>::default();
+    let session = tree.pin();
+    let [shorter, long, longer] = [LONGEST - 1, LONGEST, LONGEST + 1].map(|len| vec![b'a'; len]);
+    let behind = [vec![b'a'; LONGEST - 1], vec![b'b']].concat();
+    [&shorter, &long, &behind].into_iter().for_each(|key| _ = session.insert(key, 1));
+    assert_eq!((session.get(&longer), session.remove(&longer), session.update(&longer, |_| 2)), (None, None, None));
+    let mut seen = Vec::new();
+    session.scan(&longer, 9, |key, _| seen.push(key.to_vec()));
+    assert_eq!(seen, [behind]);
+    let insert = std::panic::AssertUnwindSafe(|| session.insert(&longer, 1));
+    assert!(std::panic::catch_unwind(insert).is_err());
+    assert_eq!(session.get(&long), Some(1));
+}
+
+#[test]
+fn a_visitor_may_scan() {
+    let tree = BTreeOlc::<u64>::default();
+    let session = tree.pin();
+    (0..100).for_each(|key| _ = session.insert(&key, key));
+    let mut seen = 0;
+    session.scan(&0, 100, |key, _| seen += session.scan(&key, 100, |_, _| ()));
+    assert_eq!(seen, 5_050);
+}
+
+#[test]
+fn nodes_have_the_intended_sizes() {
+    assert_eq!((Node::<u64>::KEYS, Node::<<Vec<u8> as TreeKey>::InPlace>::KEYS), (30, 84));
+    assert_eq!((size_of::<Node<u64>>(), size_of::<Node<<Vec<u8> as TreeKey>::InPlace>>()), (512, 4096));
+}
+
+#[test]
 fn what_is_removed_gives_its_nodes_back() {
-    let mut keys = words(20_000);
-    let mut tree = BTreeOlc::<u64>::default();
+    gives_its_nodes_back(words(20_000));
+    gives_its_nodes_back(emails(20_000, 0, 1).loaded);
+}
+
+fn gives_its_nodes_back<K: TreeKey>(mut keys: Vec<K>) {
+    let mut tree = BTreeOlc::<K>::default();
     keys.iter().for_each(|key| _ = tree.pin().insert(key, 1));
     let full = tree.check_invariants();
-    assert!(full > 20_000 / FANOUT, "{full}");
+    assert!(full > 20_000 / BTreeOlc::<K>::KEYS, "{full}");
     keys.shuffle(&mut workload::rng(2, 0));
     let (most, few) = keys.split_at(19_800);
     most.iter().for_each(|key| _ = tree.pin().remove(key));
