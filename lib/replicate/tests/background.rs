@@ -1,4 +1,4 @@
-//! Tests the background threads. The helper brings idle replicas up to date. Dedicated combiners carry out requests,
+//! Tests the background threads. Helpers bring idle replicas up to date. Dedicated combiners carry out requests,
 //! rest, and are woken.
 #![cfg(not(any(loom, miri, archipelago_sim)))]
 
@@ -34,15 +34,15 @@ fn wait_until(what: impl Fn() -> bool) {
 
 /// No thread uses the replicas any more, but all replicas apply all operations, and the operations are dropped.
 #[test]
-fn the_helper_brings_idle_replicas_up_to_date() {
+fn helpers_bring_idle_replicas_up_to_date() {
     let _alone = alone();
     watchdog(USUAL, |_| {
         let counter = DropCounter::new();
         let replicated = Replicated::builder().replicas(3).helper(Duration::from_millis(1)).build(Ledger::numbered());
         replicated.handle_on(0).write(Change::Note(counter.value(1))).unwrap();
         wait_until(|| replicated.stats().applied == 3 && counter.alive() == 0);
-        // While a reader stays inside one replica, the helper continues with the others, and it stops when it is told
-        // to.
+        // While a reader stays inside one replica, the helpers of the others continue, and its own stops when it is
+        // told to.
         let applied = replicated.inspect(1, |_| {
             thread::scope(|scope| {
                 scope.spawn(|| replicated.handle_on(0).write(Change::Note(counter.value(2))).unwrap());
@@ -53,6 +53,39 @@ fn the_helper_brings_idle_replicas_up_to_date() {
         assert_eq!(applied, Ok(1));
         wait_until(|| replicated.stats().applied == 6);
     });
+}
+
+/// The interval never passes in this test, so only the threads that append can wake the helpers, and only the drop of
+/// the structure can end them.
+#[cfg(target_os = "linux")]
+#[test]
+fn helpers_are_woken_by_lag_and_end_with_the_structure() {
+    let _alone = alone();
+    watchdog(USUAL, |_| {
+        let builder = Replicated::builder().replicas(3).log_capacity(64).helper(Duration::from_secs(3600));
+        let replicated = builder.build(Ledger::numbered());
+        let mut handle = replicated.handle_on(0);
+        while replicated.stats().helper_runs < 20 {
+            handle.write(Change::Insert(1, 1)).unwrap();
+        }
+        // Idle helpers sleep.
+        thread::sleep(Duration::from_millis(20));
+        let before = sleeps("nr-helper");
+        thread::sleep(Duration::from_millis(100));
+        assert_eq!((sleeps("nr-helper"), before.1), (before, 3));
+        drop((handle, replicated));
+        wait_until(|| sleeps("nr-helper").1 == 0);
+    });
+}
+
+/// A single replica is always up to date, and gets no helper.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_single_replica_has_no_helper() {
+    let _alone = alone();
+    let replicated = Replicated::builder().replicas(1).helper(Duration::from_millis(1)).build(Ledger::numbered());
+    assert_eq!(replicated.handle().write(Change::Insert(1, 1)).unwrap().number, 0);
+    assert_eq!(sleeps("nr-helper").1, 0);
 }
 
 /// `sync` skips a replica in which a reader stays.

@@ -50,8 +50,13 @@ const BATCH_ROUNDS: usize = 12;
 /// its capacity divided by this number.
 const RECYCLE_PART: u64 = 4;
 /// Replicas are helped (other threads replay into them) when, after the recycling, more entries are in use than the
-/// log's capacity divided by this number.
+/// log's capacity divided by this number. If the replicas have helpers, these are woken, and the other threads leave
+/// the work to them.
 const HELP_PART: u64 = 8;
+/// If the replicas have helpers, other threads replay into them only when more entries are in use than the log's
+/// capacity divided by this number: then a helper does not keep up. The distance from [`HELP_PART`] is the time that a
+/// helper has to wake up.
+const LATE_PART: u64 = 2;
 /// The least number of entries that a helper may replay into one replica before it returns to its own work: some tens
 /// of microseconds.
 const HELP: usize = 32;
@@ -82,6 +87,8 @@ pub(super) struct Replica<T: Replicable> {
     pub(super) counts: CachePadded<Counts>,
     /// The rest state (asleep or not) of the replica's dedicated combiner, if the replica has one.
     pub(super) rest: Rest,
+    /// The rest state of the replica's helper, if the replica has one.
+    pub(super) helper: Rest,
 }
 
 /// The data that the combiner's lock protects.
@@ -109,6 +116,7 @@ impl<T: Replicable> Replica<T> {
             board: Board::new(slots, cpus),
             counts: CachePadded::default(),
             rest: Rest::default(),
+            helper: Rest::default(),
         }
     }
 
@@ -151,6 +159,8 @@ pub(super) struct Shared<T: Replicable> {
     pub(super) min_batch: usize,
     /// Whether background threads combine. If so, clients wait for a while before they combine themselves.
     pub(super) dedicated: bool,
+    /// Whether each replica has a helper. If so, clients help other replicas only if these lag very far behind.
+    pub(super) helped: bool,
 }
 
 impl<T: Replicable> Shared<T> {
@@ -201,8 +211,10 @@ impl<T: Replicable> Shared<T> {
         let _ = self.guarded(|| {
             self.log.recycle();
             if self.log.lag_exceeds(HELP_PART) {
-                self.call_combiners();
-                self.help_others(at, carried_out.max(HELP));
+                self.call_background();
+                if !self.helped || self.log.lag_exceeds(LATE_PART) {
+                    self.help_others(at, carried_out.max(HELP));
+                }
             }
             self.log.shrink();
             Ok(())
@@ -218,14 +230,23 @@ impl<T: Replicable> Shared<T> {
         })
     }
 
-    /// Brings replica `at` up to date, as far as the log is filled. Stops if readers stay inside the replica.
-    pub(super) fn refresh_idle(&self, at: usize, combiner: &mut Combiner<T>) -> Result<(), Poisoned> {
-        self.guarded(|| {
-            self.poison.check()?;
-            let end = self.visible_tail();
-            while self.replay_filled(at, combiner, u64::MAX, end, Readers::PassBy, &mut |_, _, _: &mut Vec<_>| {}) {}
-            Ok(())
-        })
+    /// Brings replica `at` up to date, as far as the log is filled, unless it is up to date or a combiner is active on
+    /// it. Stops if readers stay inside the replica. Returns whether it replayed any entry.
+    pub(super) fn refresh_idle(&self, at: usize) -> Result<bool, Poisoned> {
+        let before = self.log.local_tail(at);
+        if before < self.visible_tail()
+            && let Some(mut turn) = self.try_turn(at)
+        {
+            self.replicas[at].counts.helper_runs.add(1);
+            self.guarded(|| {
+                self.poison.check()?;
+                let end = self.visible_tail();
+                let ignore = &mut |_, _, _: &mut Vec<_>| {};
+                while self.replay_filled(at, &mut turn, u64::MAX, end, Readers::PassBy, ignore) {}
+                Ok(())
+            })?;
+        }
+        Ok(self.log.local_tail(at) > before)
     }
 
     /// Drops the operations that all replicas have applied.
@@ -288,7 +309,7 @@ impl<T: Replicable> Shared<T> {
     /// Returns whether no thread reads the log, because there is one replica and no observer. Then nothing is written
     /// to the log.
     #[inline]
-    fn is_alone(&self) -> bool {
+    pub(super) fn is_alone(&self) -> bool {
         self.replicas.len() == 1 && self.observer.is_none()
     }
 
@@ -389,16 +410,28 @@ impl<T: Replicable> Shared<T> {
         }
     }
 
-    /// Returns whether replica `at` lags so far behind in the log that its combiner must not rest.
+    /// Returns whether replica `at` lags so far behind in the log that its background threads must not rest.
     pub(super) fn lags_far(&self, at: usize) -> bool {
         self.log.lag_exceeds(HELP_PART) && self.log.local_tail(at) < self.visible_tail()
     }
 
-    /// Wakes all dedicated combiners that rest, since their replicas may lag behind.
-    fn call_combiners(&self) {
+    /// Wakes the dedicated combiners that rest, since their replicas may lag behind, and the helpers that rest although
+    /// their replicas lag far behind. (The helper of a replica whose threads work would only be in their way.)
+    fn call_background(&self) {
         if self.dedicated {
             self.replicas.iter().for_each(|replica| replica.rest.wake());
         }
+        if self.helped {
+            let late = self.replicas.iter().enumerate().filter(|&(at, _)| self.needs_helper(at));
+            late.for_each(|(_, replica)| replica.helper.wake());
+        }
+    }
+
+    /// Returns whether the helper of replica `at` must not rest. The measure is the replica's own lag: a replica whose
+    /// threads work lags by few batches, and needs no help.
+    pub(super) fn needs_helper(&self, at: usize) -> bool {
+        let behind = self.visible_tail().saturating_sub(self.log.local_tail(at));
+        behind > self.log.capacity() as u64 / HELP_PART
     }
 
     /// Replays at most `most` entries into each of the other replicas, except into those with an active combiner or
@@ -412,7 +445,7 @@ impl<T: Replicable> Shared<T> {
                 && let Some(mut turn) = self.try_turn(at)
                 && self.poison.check().is_ok()
             {
-                self.replicas[at].counts.helper_runs.add(1);
+                self.replicas[at].counts.combiner_helps.add(1);
                 self.replay_filled(at, &mut turn, u64::MAX, end, Readers::PassBy, &mut |_, _, _: &mut Vec<_>| {});
             }
         }
