@@ -7,7 +7,7 @@ mod common;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use archipelago_check::drops::DropCounter;
 #[cfg(unix)]
@@ -86,6 +86,28 @@ fn a_single_replica_has_no_helper() {
     let replicated = Replicated::builder().replicas(1).helper(Duration::from_millis(1)).build(Ledger::numbered());
     assert_eq!(replicated.handle().write(Change::Insert(1, 1)).unwrap().number, 0);
     assert_eq!(sleeps("nr-helper").1, 0);
+}
+
+/// A reader stays inside a replica that lags far behind. The replica's helper tries again at its interval, although each
+/// change tells it that there is work.
+#[test]
+fn a_helper_that_is_held_up_does_not_spin() {
+    let _alone = alone();
+    watchdog(USUAL, |_| {
+        let builder = Replicated::builder().replicas(2).log_capacity(64).helper(Duration::from_millis(10));
+        let replicated = builder.build(Ledger::numbered());
+        let began = Instant::now();
+        let passed_by = replicated.inspect(1, |_| {
+            thread::scope(|scope| {
+                let write = || drop(replicated.handle_on(0).write(Change::Insert(1, 1)).unwrap());
+                scope.spawn(move || (0..30).for_each(|_| write()));
+            });
+            thread::sleep(Duration::from_millis(100));
+            replicated.stats().passed_by
+        });
+        let (passed_by, intervals) = (passed_by.unwrap(), began.elapsed().as_millis() as u64 / 10);
+        assert!(passed_by > 0 && passed_by < 20 + intervals, "{passed_by} attempts in {intervals} intervals");
+    });
 }
 
 /// `sync` skips a replica in which a reader stays.

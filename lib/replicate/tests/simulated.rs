@@ -232,7 +232,7 @@ fn helpers_keep_the_replicas_of_idle_nodes_up_to_date() {
             }
         };
         let init = || FromFns::new(next.fetch_add(1, Ordering::Relaxed), |_: &usize, (): &()| (), write.clone());
-        let builder = Replicated::builder().log_capacity(1 << 10).largest_log(1 << 10).helper(Duration::from_secs(1));
+        let builder = Replicated::builder().log_capacity(1 << 10).largest_log(1 << 10).helper(Duration::from_millis(5));
         (builder.build(init), by_helpers)
     };
     let body = |(structure, _): &(Replicated<_>, Arc<[AtomicUsize; 4]>), client: Client| {
@@ -244,10 +244,11 @@ fn helpers_keep_the_replicas_of_idle_nodes_up_to_date() {
     };
     let end = |(structure, by_helpers): (Replicated<_>, Arc<[AtomicUsize; 4]>)| {
         let stats = structure.stats();
-        thread::sleep(Duration::from_secs(2));
+        thread::sleep(Duration::from_millis(12));
         (stats, structure.stats(), by_helpers.each_ref().map(|count| count.load(Ordering::Relaxed) as u64))
     };
-    let (stats, later, by_helpers) = run_with(&machine, &config, 4, make, body, end).1.expect("the run ends well");
+    let (report, ended) = run_with(&machine, &config, 4, make, body, end);
+    let (stats, later, by_helpers) = ended.unwrap_or_else(|| panic!("{:?}", report.outcome));
     assert!(stats.writes > 3_000 && stats.room_waits == 0 && stats.helper_runs > 10, "{stats:?}");
     assert!(stats.combiner_helps == 0 && stats.log_in_use <= 512, "{stats:?}");
     assert_eq!((later.applied, later.log_in_use), (4 * later.writes, 0), "{later:?}");

@@ -53,10 +53,9 @@ const RECYCLE_PART: u64 = 4;
 /// log's capacity divided by this number. If the replicas have helpers, these are woken, and the other threads leave
 /// the work to them.
 const HELP_PART: u64 = 8;
-/// If the replicas have helpers, other threads replay into them only when more entries are in use than the log's
-/// capacity divided by this number: then a helper does not keep up. The distance from [`HELP_PART`] is the time that a
-/// helper has to wake up.
-const LATE_PART: u64 = 2;
+/// The number of entries after which a helper publishes the replica's local tail. A thread that waits for room in the
+/// log then finds some, and readers that wait for the replica's lock enter.
+const STEP: u64 = 64;
 /// The least number of entries that a helper may replay into one replica before it returns to its own work: some tens
 /// of microseconds.
 const HELP: usize = 32;
@@ -159,7 +158,7 @@ pub(super) struct Shared<T: Replicable> {
     pub(super) min_batch: usize,
     /// Whether background threads combine. If so, clients wait for a while before they combine themselves.
     pub(super) dedicated: bool,
-    /// Whether each replica has a helper. If so, clients help other replicas only if these lag very far behind.
+    /// Whether each replica has a helper. If so, clients help other replicas only if the log is full and stays full.
     pub(super) helped: bool,
 }
 
@@ -212,7 +211,9 @@ impl<T: Replicable> Shared<T> {
             self.log.recycle();
             if self.log.lag_exceeds(HELP_PART) {
                 self.call_background();
-                if !self.helped || self.log.lag_exceeds(LATE_PART) {
+                // Helpers do this work on their own nodes. If a thread of another node did it in their stead, the
+                // replica's memory would move to this node, and the helper would be even later.
+                if !self.helped {
                     self.help_others(at, carried_out.max(HELP));
                 }
             }
@@ -240,10 +241,13 @@ impl<T: Replicable> Shared<T> {
             self.replicas[at].counts.helper_runs.add(1);
             self.guarded(|| {
                 self.poison.check()?;
-                let end = self.visible_tail();
-                let ignore = &mut |_, _, _: &mut Vec<_>| {};
-                while self.replay_filled(at, &mut turn, u64::MAX, end, Readers::PassBy, ignore) {}
-                Ok(())
+                let (end, ignore) = (self.visible_tail(), &mut |_, _, _: &mut Vec<_>| {});
+                loop {
+                    let step = end.min(turn.cursor.index() + STEP);
+                    if !self.replay_filled(at, &mut turn, u64::MAX, step, Readers::PassBy, ignore) {
+                        return Ok(());
+                    }
+                }
             })?;
         }
         Ok(self.log.local_tail(at) > before)
@@ -362,10 +366,10 @@ impl<T: Replicable> Shared<T> {
         }
     }
 
-    /// Reserves `count` entries. While the log is full, recycles it, helps lagging replicas for which no thread works,
-    /// and waits. If this frees no entries for a while, some replica has stopped, and the log grows. If the log has its
-    /// largest size, the call waits for that replica. A log that is not longer than the batch grows at once, if it
-    /// may grow.
+    /// Reserves `count` entries. While the log is full, recycles it, helps lagging replicas for which no thread works
+    /// (if they have helpers: wakes these, and helps only when they make no room for a while), and waits. If this frees
+    /// no entries for a while, some replica has stopped, and the log grows. If the log has its largest size, the call
+    /// waits for that replica. A log that is not longer than the batch grows at once, if it may grow.
     ///
     /// A long batch needs most of the log, or even an empty log, while the batches of other replicas' combiners may be
     /// short. So these combiners could take each entry that becomes free. A combiner that was overtaken more than
@@ -391,7 +395,12 @@ impl<T: Replicable> Shared<T> {
                 continue;
             }
             self.catch_up(at, combiner);
-            self.help_others(at, HELP);
+            // A helper that keeps up makes room before the patience ends. If it does not (it may not even be
+            // scheduled), this thread does its work.
+            self.call_helpers(0);
+            if !self.helped || patience == 0 {
+                self.help_others(at, HELP);
+            }
             self.log.recycle();
             let before = mem::replace(&mut recycled, self.log.recycled());
             if recycled > before {
@@ -415,23 +424,36 @@ impl<T: Replicable> Shared<T> {
         self.log.lag_exceeds(HELP_PART) && self.log.local_tail(at) < self.visible_tail()
     }
 
-    /// Wakes the dedicated combiners that rest, since their replicas may lag behind, and the helpers that rest although
-    /// their replicas lag far behind. (The helper of a replica whose threads work would only be in their way.)
+    /// Wakes the dedicated combiners that rest, since their replicas may lag behind, and helpers.
     fn call_background(&self) {
         if self.dedicated {
             self.replicas.iter().for_each(|replica| replica.rest.wake());
         }
+        self.call_helpers(self.far());
+    }
+
+    /// Wakes the helpers that rest although their replicas lag by more than `far` entries. (The helper of a replica
+    /// whose threads work would only be in their way.)
+    fn call_helpers(&self, far: u64) {
         if self.helped {
-            let late = self.replicas.iter().enumerate().filter(|&(at, _)| self.needs_helper(at));
+            let late = self.replicas.iter().enumerate().filter(|&(at, _)| self.lag(at) > far);
             late.for_each(|(_, replica)| replica.helper.wake());
         }
+    }
+
+    /// Returns the number of entries that replica `at` has to replay.
+    fn lag(&self, at: usize) -> u64 {
+        self.visible_tail().saturating_sub(self.log.local_tail(at))
+    }
+
+    fn far(&self) -> u64 {
+        self.log.capacity() as u64 / HELP_PART
     }
 
     /// Returns whether the helper of replica `at` must not rest. The measure is the replica's own lag: a replica whose
     /// threads work lags by few batches, and needs no help.
     pub(super) fn needs_helper(&self, at: usize) -> bool {
-        let behind = self.visible_tail().saturating_sub(self.log.local_tail(at));
-        behind > self.log.capacity() as u64 / HELP_PART
+        self.lag(at) > self.far()
     }
 
     /// Replays at most `most` entries into each of the other replicas, except into those with an active combiner or
