@@ -6,7 +6,7 @@
 //! the structure itself changes. So readers continue while a combiner collects, appends, or waits for an entry.
 //!
 //! Every thread that replays into a replica holds the replica's combiner's lock, even a reader that refreshes its
-//! replica, or a helper from another replica. (In the paper, readers refresh under the replica's lock alone. A reader
+//! replica, a helper, or a combiner of another replica that helps. (In the paper, readers refresh under the replica's lock alone. A reader
 //! could then replay the entries of a combiner that was about to replay them itself, and the responses would be lost.)
 //!
 //! A thread that has changed the replica raises the completed tail before it admits readers. (If the tail were raised
@@ -56,8 +56,8 @@ const HELP_PART: u64 = 8;
 /// The number of entries after which a helper publishes the replica's local tail. A thread that waits for room in the
 /// log then finds some, and readers that wait for the replica's lock enter.
 const STEP: u64 = 64;
-/// The least number of entries that a helper may replay into one replica before it returns to its own work: some tens
-/// of microseconds.
+/// The least number of entries that a combiner may replay into another replica before it returns to its own work: some
+/// tens of microseconds.
 const HELP: usize = 32;
 /// A thread that finds the log full helps and waits this many times without success, before it lets the log grow.
 const PATIENCE: u32 = 64;
@@ -71,7 +71,7 @@ const NAP: Duration = Duration::from_micros(100);
 enum Readers {
     /// Wait until they have left. Chosen by the replica's own combiner, and by readers that need a fresh replica.
     WaitFor,
-    /// Skip the replica if readers stay inside. Chosen by helpers.
+    /// Skip the replica if readers stay inside. Chosen by threads that help, and by `sync`.
     PassBy,
 }
 
