@@ -235,7 +235,9 @@ fn a_child_process_waits_for_no_thread_of_its_parent() {
         for round in 0..20 {
             let counter = DropCounter::new();
             for has_combiners in [false, true] {
-                let builder = if has_combiners { dedicated() } else { Replicated::builder().replicas(2) };
+                // The child fills the log, and has no helper that makes room in it.
+                let bare = || Replicated::builder().replicas(2).log_capacity(64).largest_log(64);
+                let builder = if has_combiners { dedicated() } else { bare() };
                 let replicated = builder.helper(Duration::from_micros(200)).build(Ledger::numbered());
                 let note = |replicated: &Replicated<Ledger>| {
                     replicated.handle_on(0).write(Change::Note(counter.value(1))).unwrap();

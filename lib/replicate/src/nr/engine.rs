@@ -6,8 +6,9 @@
 //! the structure itself changes. So readers continue while a combiner collects, appends, or waits for an entry.
 //!
 //! Every thread that replays into a replica holds the replica's combiner's lock, even a reader that refreshes its
-//! replica, a helper, or a combiner of another replica that helps. (In the paper, readers refresh under the replica's lock alone. A reader
-//! could then replay the entries of a combiner that was about to replay them itself, and the responses would be lost.)
+//! replica, a helper, or a combiner of another replica that helps. (In the paper, readers refresh under the replica's
+//! lock alone. A reader could then replay the entries of a combiner that was about to replay them itself, and the
+//! responses would be lost.)
 //!
 //! A thread that has changed the replica raises the completed tail before it admits readers. (If the tail were raised
 //! later, just before the operations are answered, a reader could see an operation here that a later reader on another
