@@ -88,8 +88,8 @@ fn a_single_replica_has_no_helper() {
     assert_eq!(sleeps("nr-helper").1, 0);
 }
 
-/// A reader stays inside a replica that lags far behind. The replica's helper tries again at its interval, although each
-/// change tells it that there is work.
+/// A reader stays inside a replica that lags far behind. The replica's helper tries again at its interval, although
+/// each change tells it that there is work.
 #[test]
 fn a_helper_that_is_held_up_does_not_spin() {
     let _alone = alone();

@@ -36,8 +36,8 @@ pub(super) struct Background {
 }
 
 impl Background {
-    /// Starts a helper for each replica, if there is an interval `helper`, and the dedicated combiners, if the structure
-    /// has them. They run on the replicas' nodes of `topology`.
+    /// Starts a helper for each replica, if there is an interval `helper`, and the dedicated combiners, if the
+    /// structure has them. They run on the replicas' nodes of `topology`.
     ///
     /// # Panics
     /// If the operating system refuses a thread.

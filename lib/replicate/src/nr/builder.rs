@@ -160,8 +160,8 @@ impl<T: Replicable> Builder<T> {
     }
 
     /// Starts a thread per replica, its *helper*, that refreshes the replica while no thread of its node does (paper
-    /// §3.9, "inactive replica"). A helper is bound to its replica's node. It sleeps until the replica lags behind by an
-    /// eighth of the log, at most for this interval. So replicas that no handle uses do not fill the log, their memory
+    /// §3.9, "inactive replica"). A helper is bound to its replica's node. It sleeps until the replica lags behind by
+    /// an eighth of the log, at most for this interval. So replicas that no handle uses do not fill the log, their memory
     /// stays in their nodes' caches, and operations are dropped soon. Combiners of other replicas do this work only if
     /// the log is full and a helper makes no room for a while; without helpers they do it, a little at a time, when
     /// replicas lag behind by an eighth of the log. A single replica

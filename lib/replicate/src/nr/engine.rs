@@ -433,11 +433,11 @@ impl<T: Replicable> Shared<T> {
         self.call_helpers(self.far());
     }
 
-    /// Wakes the helpers that rest although their replicas lag by more than `far` entries. (The helper of a replica
+    /// Wakes the helpers that rest although their replicas lag by more than `most` entries. (The helper of a replica
     /// whose threads work would only be in their way.)
-    fn call_helpers(&self, far: u64) {
+    fn call_helpers(&self, most: u64) {
         if self.helped {
-            let late = self.replicas.iter().enumerate().filter(|&(at, _)| self.lag(at) > far);
+            let late = self.replicas.iter().enumerate().filter(|&(at, _)| self.lag(at) > most);
             late.for_each(|(_, replica)| replica.helper.wake());
         }
     }
@@ -447,6 +447,7 @@ impl<T: Replicable> Shared<T> {
         self.visible_tail().saturating_sub(self.log.local_tail(at))
     }
 
+    /// Returns the greatest lag with which a helper may rest.
     fn far(&self) -> u64 {
         self.log.capacity() as u64 / HELP_PART
     }
