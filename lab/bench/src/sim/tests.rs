@@ -141,9 +141,9 @@ fn instructions_take_time() {
         };
         1e3 / mops("--instructions 1") - 1e3 / mops("")
     };
-    // The calculation is (1/2 (464 - 26) + 1/2 (575 - 39)) cycles at 2.5 GHz.
+    // The calculation is (1/2 (573 - 26) + 1/2 (670 - 39)) cycles at 2.5 GHz.
     let ns = added("euno --index htm-btree-16 --theta 0");
-    assert!((185.0..205.0).contains(&ns), "{ns} ns");
+    assert!((225.0..245.0).contains(&ns), "{ns} ns");
     // Each kind of operation is charged its own instructions. (In `art`, an insertion makes more stores. They drain while
     // the charged time passes, so that less than this time is added.)
     let of = |kind| {
