@@ -176,14 +176,4 @@ mod tests {
             assert!(failure.contains("were not counted; counted are"), "{failure}");
         }
     }
-
-    /// The papers' rows on HydraList can be run with the instructions of all their contenders.
-    #[test]
-    fn the_contenders_of_one_experiment_were_all_counted() {
-        for table in [Counted::Ints, Counted::Emails].map(Counted::table) {
-            for name in ["hydralist", "hydralist-one-layer", "art", "art-olc", "btree-olc", "masstree-like"] {
-                assert!(table.contains_key(name), "{name}");
-            }
-        }
-    }
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::*;
+use crate::harness::instructions::{Charge, Counted, Instructions};
 use crate::sim::{SIMULATED, machines};
 
 fn folder() -> PathBuf {
@@ -42,6 +43,30 @@ fn every_file_is_one_that_can_be_run() {
             assert!(claims.iter().all(|claim| claim.within.is_none_or(|within| within > 1.0)), "{name}");
         }
     }
+}
+
+/// The papers' experiments on maps can be run with the instructions of all their contenders.
+#[test]
+fn the_contenders_of_maps_were_all_counted() {
+    let mut charged = 0;
+    for paper in data::read(&folder(), Some("eunomia,hydralist")).unwrap() {
+        for figure in &paper.figure {
+            let counted = match parse(&command(&paper, figure, &args(&folder()))).unwrap() {
+                Sim::Euno(_) => Counted::Euno,
+                Sim::Ycsb(args) if args.keys == "email" => Counted::Emails,
+                Sim::Ycsb(_) => Counted::Ints,
+                _ => continue,
+            };
+            let machine = machines::named(figure.machine(&paper)).unwrap();
+            let instructions = Instructions { per_cycle: 1.0, counted };
+            for side in sides(figure) {
+                let charge = Charge::of(&side.name, &machine, instructions);
+                assert!(charge.is_ok(), "{}, {}: {:?}", paper.key, figure.name, charge.err());
+                charged += 1;
+            }
+        }
+    }
+    assert!(charged > 0, "the papers have such experiments");
 }
 
 /// Makes a folder with one file.
