@@ -361,7 +361,8 @@ unsafe fn met<'g, K: InPlace>(word: u64, validate: impl Fn() -> bool) -> Result<
 /// # Safety
 /// The node has left the tree, and no other thread retires it.
 unsafe fn retire<K: InPlace>(node: &Node<K>, guard: &Guard<'_>) {
-    let node = (&raw const *node).cast_mut();
+    // The box's own pointer: one from the reference may not be used to free the node.
+    let node = pointer::<Node<K>>(address(node));
     // SAFETY: the caller's promise; nodes are boxes.
     unsafe { guard.retire_box(node) };
 }
