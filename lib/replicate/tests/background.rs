@@ -99,7 +99,7 @@ fn a_helper_that_is_held_up_does_not_spin() {
         let began = Instant::now();
         let passed_by = replicated.inspect(1, |_| {
             thread::scope(|scope| {
-                let write = || drop(replicated.handle_on(0).write(Change::Insert(1, 1)).unwrap());
+                let write = || _ = replicated.handle_on(0).write(Change::Insert(1, 1)).unwrap();
                 scope.spawn(move || (0..30).for_each(|_| write()));
             });
             thread::sleep(Duration::from_millis(100));
