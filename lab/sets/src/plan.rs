@@ -109,6 +109,7 @@ impl<const LINKS: usize, X: Aside> Plan<LINKS, X> {
     }
 
     fn pending(&self, node: *mut Shared<LINKS, X>, side: usize) -> Option<usize> {
+        touch(self.writes.as_ptr(), size_of_val(&self.writes[..]));
         self.writes.iter().position(|write| write.node == node && write.side == side)
     }
 }
@@ -201,11 +202,13 @@ impl<const LINKS: usize, C: Commit> Update<LINKS> for Planning<'_, LINKS, C> {
             unsafe { (&*node).next[side].publish(to) };
             return Ok(());
         }
-        match plan.pending(node, side) {
-            // The update was decided on the value before its first change.
-            Some(at) => plan.writes[at].to = to,
-            None => plan.writes.push(Write { node, side, from, to }),
-        }
+        let at = plan.pending(node, side).unwrap_or_else(|| {
+            // A further change of the link keeps this value, on which the update was decided.
+            plan.writes.push(Write { node, side, from, to });
+            plan.writes.len() - 1
+        });
+        touch_mut(&raw const plan.writes[at], size_of::<Write<LINKS, C::Beside>>());
+        plan.writes[at].to = to;
         Ok(())
     }
 

@@ -498,7 +498,9 @@ impl Sequential for Db {
 impl<'d> View<'d> {
     /// Returns the database that is read.
     pub fn space(&self) -> &'d Space {
-        &self.db.spaces[self.index as usize]
+        let space = &self.db.spaces[self.index as usize];
+        archipelago_platform::touch(space, size_of::<Space>());
+        space
     }
 
     /// Returns the entry of a key. Returns `None` if the key is missing or has expired.
@@ -548,7 +550,9 @@ impl Change<'_> {
     }
 
     fn space(&mut self) -> &mut Space {
-        &mut self.db.spaces[self.index as usize]
+        let space = &mut self.db.spaces[self.index as usize];
+        archipelago_platform::touch(&raw const *space, size_of::<Space>());
+        space
     }
 
     /// Returns the database, in which the caller is about to change `key`. If a snapshot is being written, the snapshot

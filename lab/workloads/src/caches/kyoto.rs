@@ -5,7 +5,7 @@
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::plain::Plain;
 use archipelago_platform::sync::{Mutex, RwLock};
-use archipelago_platform::touch_mut;
+use archipelago_platform::{touch, touch_mut};
 
 use super::{BYTES, Direct, Room, Value};
 
@@ -89,12 +89,13 @@ impl Slot {
 
     /// Removes a node from the list.
     fn unlist(&mut self, at: u32) {
+        touch(&raw const self.nodes, size_of_val(&self.nodes) + size_of_val(&self.ends));
         let beside = self.nodes[at as usize].beside;
         for side in [0, 1] {
             let to = beside[1 - side];
             match beside[side] {
                 NONE => self.ends[side] = to,
-                other => self.nodes[other as usize].beside[1 - side] = to,
+                other => self.nodes[other as usize].reach_mut().beside[1 - side] = to,
             }
         }
     }
