@@ -498,7 +498,9 @@ impl Sequential for Db {
 impl<'d> View<'d> {
     /// Returns the database that is read.
     pub fn space(&self) -> &'d Space {
-        let space = &self.db.spaces[self.index as usize];
+        let spaces = &self.db.spaces;
+        archipelago_platform::touch(spaces, size_of_val(spaces));
+        let space = &spaces[self.index as usize];
         archipelago_platform::touch(space, size_of::<Space>());
         space
     }
