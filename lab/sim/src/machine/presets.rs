@@ -1,7 +1,7 @@
 //! The machines that come with the crate.
 //!
-//! They were fixed before any structure was run on them, and were not changed because of a structure's result, but only
-//! where a published measurement was found (2026-11-28: `docs/virtual-machine.md`, *Machines*). Every number has its
+//! They were fixed before any structure was run on them, and no number was changed because of a structure's result. On
+//! 2026-11-28 some were changed because of publications: `docs/virtual-machine.md`, *Machines*. Every number has its
 //! source below; "estimate" means that no measurement is known. The beginning of a source tells the
 //! number's [`Origin`](super::Origin).
 

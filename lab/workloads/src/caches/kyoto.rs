@@ -89,13 +89,13 @@ impl Slot {
 
     /// Removes a node from the list.
     fn unlist(&mut self, at: u32) {
-        touch(&raw const self.nodes, size_of_val(&self.nodes) + size_of_val(&self.ends));
+        touch(self, size_of::<Self>());
         let beside = self.nodes[at as usize].beside;
         for side in [0, 1] {
             let to = beside[1 - side];
             match beside[side] {
                 NONE => self.ends[side] = to,
-                other => self.nodes[other as usize].reach_mut().beside[1 - side] = to,
+                other => self.nodes[other as usize].beside[1 - side] = to,
             }
         }
     }

@@ -11,7 +11,7 @@
 //! between a holder's release and the request by the next thread of the holder's node.
 //!
 //! Any two kinds of locks can be combined if any thread may unlock them and if the holder of a node's lock can see
-//! whether another thread waits for it. There are three pairs:
+//! whether another thread waits for it. This module combines three pairs:
 //!
 //! - [`RawCohort`], with ticket locks on both levels: C-TKT-TKT of the paper;
 //! - [`RawHmcs`], with MCS queues on both levels: the hierarchical MCS lock (Chabbi, Fagan and Mellor-Crummey 2015), on
