@@ -274,13 +274,8 @@ impl<T: Replicable> Shared<T> {
     fn sync(&self) -> Result<(), Poisoned> {
         reentry::check(reentry::identity(self));
         self.poison.check()?;
-        for (at, replica) in self.replicas.iter().enumerate() {
-            if self.log.local_tail(at) < self.visible_tail()
-                && let Some(mut turn) = self.try_turn(at)
-            {
-                replica.counts.helper_runs.add(1);
-                self.refresh_idle(at, &mut turn)?;
-            }
+        for at in 0..self.replicas.len() {
+            self.refresh_idle(at)?;
         }
         self.recycle_guarded()
     }

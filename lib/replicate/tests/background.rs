@@ -1,4 +1,4 @@
-//! Tests the background threads. The helper brings idle replicas up to date. Dedicated combiners carry out requests,
+//! Tests the background threads. Helpers bring idle replicas up to date. Dedicated combiners carry out requests,
 //! rest, and are woken.
 #![cfg(not(any(loom, miri, archipelago_sim)))]
 
@@ -7,7 +7,7 @@ mod common;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use archipelago_check::drops::DropCounter;
 #[cfg(unix)]
@@ -34,15 +34,15 @@ fn wait_until(what: impl Fn() -> bool) {
 
 /// No thread uses the replicas any more, but all replicas apply all operations, and the operations are dropped.
 #[test]
-fn the_helper_brings_idle_replicas_up_to_date() {
+fn helpers_bring_idle_replicas_up_to_date() {
     let _alone = alone();
     watchdog(USUAL, |_| {
         let counter = DropCounter::new();
         let replicated = Replicated::builder().replicas(3).helper(Duration::from_millis(1)).build(Ledger::numbered());
         replicated.handle_on(0).write(Change::Note(counter.value(1))).unwrap();
         wait_until(|| replicated.stats().applied == 3 && counter.alive() == 0);
-        // While a reader stays inside one replica, the helper continues with the others, and it stops when it is told
-        // to.
+        // While a reader stays inside one replica, the helpers of the others continue, and its own stops when it is
+        // told to.
         let applied = replicated.inspect(1, |_| {
             thread::scope(|scope| {
                 scope.spawn(|| replicated.handle_on(0).write(Change::Note(counter.value(2))).unwrap());
@@ -52,6 +52,61 @@ fn the_helper_brings_idle_replicas_up_to_date() {
         });
         assert_eq!(applied, Ok(1));
         wait_until(|| replicated.stats().applied == 6);
+    });
+}
+
+/// The interval never passes in this test, so only the threads that append can wake the helpers, and only the drop of
+/// the structure can end them.
+#[cfg(target_os = "linux")]
+#[test]
+fn helpers_are_woken_by_lag_and_end_with_the_structure() {
+    let _alone = alone();
+    watchdog(USUAL, |_| {
+        let builder = Replicated::builder().replicas(3).log_capacity(64).helper(Duration::from_secs(3600));
+        let replicated = builder.build(Ledger::numbered());
+        let mut handle = replicated.handle_on(0);
+        while replicated.stats().helper_runs < 20 {
+            handle.write(Change::Insert(1, 1)).unwrap();
+        }
+        // Idle helpers sleep.
+        thread::sleep(Duration::from_millis(20));
+        let before = sleeps("nr-helper");
+        thread::sleep(Duration::from_millis(100));
+        assert_eq!((sleeps("nr-helper"), before.1), (before, 3));
+        drop((handle, replicated));
+        wait_until(|| sleeps("nr-helper").1 == 0);
+    });
+}
+
+/// A single replica is always up to date, and gets no helper.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_single_replica_has_no_helper() {
+    let _alone = alone();
+    let replicated = Replicated::builder().replicas(1).helper(Duration::from_millis(1)).build(Ledger::numbered());
+    assert_eq!(replicated.handle().write(Change::Insert(1, 1)).unwrap().number, 0);
+    assert_eq!(sleeps("nr-helper").1, 0);
+}
+
+/// A reader stays inside a replica that lags far behind. The replica's helper tries again at its interval, although
+/// each change tells it that there is work.
+#[test]
+fn a_helper_that_is_held_up_does_not_spin() {
+    let _alone = alone();
+    watchdog(USUAL, |_| {
+        let builder = Replicated::builder().replicas(2).log_capacity(64).helper(Duration::from_millis(10));
+        let replicated = builder.build(Ledger::numbered());
+        let began = Instant::now();
+        let passed_by = replicated.inspect(1, |_| {
+            thread::scope(|scope| {
+                let write = || _ = replicated.handle_on(0).write(Change::Insert(1, 1)).unwrap();
+                scope.spawn(move || (0..30).for_each(|_| write()));
+            });
+            thread::sleep(Duration::from_millis(100));
+            replicated.stats().passed_by
+        });
+        let (passed_by, intervals) = (passed_by.unwrap(), began.elapsed().as_millis() as u64 / 10);
+        assert!(passed_by > 0 && passed_by < 20 + intervals, "{passed_by} attempts in {intervals} intervals");
     });
 }
 
@@ -180,7 +235,9 @@ fn a_child_process_waits_for_no_thread_of_its_parent() {
         for round in 0..20 {
             let counter = DropCounter::new();
             for has_combiners in [false, true] {
-                let builder = if has_combiners { dedicated() } else { Replicated::builder().replicas(2) };
+                // The child fills the log, and has no helper that makes room in it.
+                let bare = || Replicated::builder().replicas(2).log_capacity(64).largest_log(64);
+                let builder = if has_combiners { dedicated() } else { bare() };
                 let replicated = builder.helper(Duration::from_micros(200)).build(Ledger::numbered());
                 let note = |replicated: &Replicated<Ledger>| {
                     replicated.handle_on(0).write(Change::Note(counter.value(1))).unwrap();

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use archipelago_check::hostile::{Counting, alone, duration_or, some_try};
 use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_platform::topology::Topology;
-use archipelago_replicate::{Builder, Closures, Handle, Replicated, Sequential, Stats};
+use archipelago_replicate::{Builder, Closures, Handle, Replicable, Replicated, Sequential, Stats};
 
 #[global_allocator]
 static HEAP: Counting = Counting::new();
@@ -114,15 +114,21 @@ fn total(threads: Vec<thread::ScopedJoinHandle<'_, u64>>) -> u64 {
     threads.into_iter().map(|thread| thread.join().unwrap()).sum()
 }
 
+/// Adds helpers to the structure, if it is to have them.
+fn helped<T: Replicable>(builder: Builder<T>, has_helpers: bool) -> Builder<T> {
+    if has_helpers { builder.helper(Duration::from_micros(100)) } else { builder }
+}
+
 /// A reader stays in replica 0. The writers of all other replicas continue, for ten times the initial capacity of the
 /// log. The log's memory is bounded and reported, and shrinks after the reader has left.
 #[test]
 fn a_reader_that_stays_stops_nobody_else() {
     let _alone = alone();
     watchdog(limit(), |notes| {
-        for replicas in [2, 3, 8] {
-            notes.note(format!("{replicas} replicas"));
-            let replicated = map().replicas(replicas).log_capacity(64).largest_log(1 << 14).build(Map::default);
+        for (replicas, has_helpers) in [(2, false), (3, false), (8, false), (3, true)] {
+            notes.note(format!("{replicas} replicas, helpers: {has_helpers}"));
+            let replicated = helped(map().replicas(replicas).log_capacity(64).largest_log(1 << 14), has_helpers);
+            let replicated = replicated.build(Map::default);
             let changes = 640;
             let stats = replicated
                 .inspect(0, |_| {
@@ -215,7 +221,7 @@ fn readers_that_stay_one_after_the_other() {
     watchdog(limit(), |_| {
         let before = reset_peak();
         let largest = 1 << 12;
-        let replicated = map().replicas(3).log_capacity(16).largest_log(largest).build(Map::default);
+        let replicated = helped(map().replicas(3).log_capacity(16).largest_log(largest), true).build(Map::default);
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             let stopping = Stop(&stop);
@@ -324,7 +330,7 @@ fn threads_that_come_and_go_with_thread_locals() {
     let _alone = alone();
     watchdog(limit(), |_| {
         let replicated = map().topology(Topology::synthetic(4, 2)).log_capacity(16).dedicated_combiners();
-        let replicated = replicated.build(Map::default);
+        let replicated = helped(replicated, true).build(Map::default);
         let mut written = 0;
         let end = Instant::now() + load_time();
         let before = HEAP.bytes();
@@ -355,7 +361,7 @@ fn operations_that_panic() {
         for round in 0.. {
             let replicas = 1 + round % 8;
             let replicated = Replicated::builder().replicas(replicas).log_capacity(4).slots(2);
-            let replicated = replicated.build(|| Closures::new(0_u64));
+            let replicated = helped(replicated, round % 3 == 1).build(|| Closures::new(0_u64));
             let refused = AtomicU64::new(0);
             thread::scope(|scope| {
                 for me in 0..16 {

@@ -248,7 +248,7 @@ fn an_inactive_replica_is_helped() {
             handle.write(Change::Insert(at, at)).unwrap();
         }
         let stats = structure.stats();
-        assert!(stats.helper_runs > 0 && stats.room_waits == 0, "{stats:?}");
+        assert!(stats.combiner_helps > 0 && stats.room_waits == 0, "{stats:?}");
         // `sync` also brings it up to date.
         structure.sync().unwrap();
         assert_eq!(structure.stats().applied, 200);

@@ -7,9 +7,11 @@ mod common;
 use archipelago_check::growth::{assert_flat, costs};
 use archipelago_check::history::Recorder;
 use archipelago_platform::atomic::{AtomicUsize, Ordering};
+use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
+use archipelago_platform::time::Duration;
 use archipelago_platform::topology::Topology;
-use archipelago_replicate::{Builder, Closures, Combined, CombinedHandle, Handle, Replicated};
+use archipelago_replicate::{Builder, Closures, Combined, CombinedHandle, FromFns, Handle, Replicated};
 use archipelago_sim::{Client, Config, Fault, Machine, Point, SimAlloc, hunt, run_with, world};
 use common::{Answer, Change, KEYS, Ledger, Op, check, check_poisoned, work, work_until_panic};
 
@@ -92,11 +94,37 @@ fn combiners_and_replicas_may_stand_still() {
     replicated(240, 8, 70, &[node], || Replicated::builder().topology(Topology::current().clone()).log_capacity(4));
 }
 
+/// Helpers work all the time, stall, or have stalled nodes.
+#[test]
+fn helpers_work_in_many_schedules() {
+    let helped = |replicas, interval| tiny(replicas, 4, 64).helper(Duration::from_nanos(interval));
+    for interval in [300, 5_000, 1_000_000] {
+        replicated(160, 4, 70, &[], || helped(3, interval));
+    }
+    replicated(160, 4, 70, &[], || helped(2, 1_000).dedicated_combiners());
+    let anywhere = Fault::Stall { thread: None, at: Point::OneIn(100), for_ns: 100_000 };
+    replicated(160, 4, 70, &[anywhere], || helped(3, 1_000));
+    let node = Fault::StallNode { node: 1, at_ns: 3_000, for_ns: 200_000 };
+    let on_nodes = || Replicated::builder().topology(Topology::current().clone()).log_capacity(4);
+    replicated(160, 8, 70, &[node], || on_nodes().helper(Duration::from_micros(1)));
+}
+
 #[test]
 fn a_panic_ends_many_schedules() {
-    for (replicas, place) in [(1, None), (2, None), (2, Some("a combiner has reserved")), (3, None)] {
+    let bare = |replicas| tiny(replicas, 4, 64);
+    let helped = |replicas| bare(replicas).helper(Duration::from_nanos(500));
+    let [reserved, changed] = ["a combiner has reserved", "a replica is being changed"].map(Some);
+    let cases: [(usize, _, &dyn Fn(usize) -> Builder<Ledger>); 6] = [
+        (1, None, &bare),
+        (2, None, &bare),
+        (2, reserved, &bare),
+        (3, None, &bare),
+        (3, None, &helped),
+        (2, changed, &helped),
+    ];
+    for (replicas, place, builder) in cases {
         let faults: Vec<Fault> = place.map(|place| stall(1, place, 1)).into_iter().collect();
-        let make = || (tiny(replicas, 4, 64).build(Ledger::numbered()), Recorder::new());
+        let make = || (builder(replicas).build(Ledger::numbered()), Recorder::new());
         let body = |(structure, recorder): &(Replicated<Ledger>, History<Option<Answer>>), client: Client| {
             let panics_at = (client.index == 0).then(|| world::random() as usize % 6);
             work_until_panic(&mut structure.handle(), &mut recorder.log(), world::random(), 8, panics_at);
@@ -112,7 +140,9 @@ fn handles_come_and_go_in_many_schedules() {
             work(&mut structure.handle(), &mut recorder.log(), world::random(), 2, 70);
         }
     };
-    explore(400, 6, &[], || (tiny(2, 4, 1 << 10).build(Ledger::numbered()), Recorder::new()), body, judge);
+    for builder in [|| tiny(2, 4, 1 << 10), || tiny(2, 4, 1 << 10).helper(Duration::from_micros(1))] {
+        explore(400, 6, &[], || (builder().build(Ledger::numbered()), Recorder::new()), body, judge);
+    }
 }
 
 #[test]
@@ -160,8 +190,10 @@ fn a_reader_that_stays_stops_no_other_replica() {
         };
         structure.inspect(0, stay).unwrap();
     };
-    let make = || (tiny(2, 4, 1 << 10).build(Ledger::numbered()), Recorder::new(), AtomicUsize::new(0));
-    explore(200, threads, &[], make, body, |(structure, recorder, _)| judge((structure, recorder)));
+    for builder in [|| tiny(2, 4, 1 << 10), || tiny(2, 4, 1 << 10).helper(Duration::from_micros(1))] {
+        let make = || (builder().build(Ledger::numbered()), Recorder::new(), AtomicUsize::new(0));
+        explore(200, threads, &[], make, body, |(structure, recorder, _)| judge((structure, recorder)));
+    }
 }
 
 /// No thread posts to replica 1. The threads of the other replicas help it, in small steps, before the log is full.
@@ -179,7 +211,48 @@ fn an_idle_replica_stops_nobody() {
     let end = |structure: Replicated<Ledger>| structure.stats();
     let stats = run_with(&machine, &config, 4, make, body, end).1.expect("the run ends well");
     assert!(stats.writes > 1000 && stats.room_waits == 0, "{stats:?}");
-    assert!(stats.applied > 2 * stats.writes - 256 && stats.helper_runs > 10, "{stats:?}");
+    assert!(stats.applied > 2 * stats.writes - 256 && stats.combiner_helps > 10, "{stats:?}");
+}
+
+/// The clients run on one of four nodes. The helpers of the other nodes are woken, keep their replicas up to date so
+/// that no client has to, and run on their replicas' nodes. At the interval they also apply the last changes, whose
+/// memory then becomes free. They end with the structure: otherwise its drop would not end, nor would the run.
+#[test]
+fn helpers_keep_the_replicas_of_idle_nodes_up_to_date() {
+    let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
+    let config = Config { until_ns: Some(1_000_000), ..Config::seeded(1) };
+    let make = || {
+        let (by_helpers, next) = (Arc::new([const { AtomicUsize::new(0) }; 4]), AtomicUsize::new(0));
+        let counts = by_helpers.clone();
+        let write = move |replica: &mut usize, (): &()| {
+            let thread = world::current().expect("the test runs in the simulator");
+            if thread.daemon {
+                assert_eq!(thread.node, *replica, "a helper runs on its replica's node");
+                counts[*replica].fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let init = || FromFns::new(next.fetch_add(1, Ordering::Relaxed), |_: &usize, (): &()| (), write.clone());
+        let builder = Replicated::builder().log_capacity(1 << 10).largest_log(1 << 10).helper(Duration::from_millis(5));
+        (builder.build(init), by_helpers)
+    };
+    let body = |(structure, _): &(Replicated<_>, Arc<[AtomicUsize; 4]>), client: Client| {
+        let mut handle = structure.handle();
+        while client.running() {
+            handle.write(()).unwrap();
+        }
+        assert_eq!(handle.replica(), Some(0));
+    };
+    let end = |(structure, by_helpers): (Replicated<_>, Arc<[AtomicUsize; 4]>)| {
+        let stats = structure.stats();
+        thread::sleep(Duration::from_millis(12));
+        (stats, structure.stats(), by_helpers.each_ref().map(|count| count.load(Ordering::Relaxed) as u64))
+    };
+    let (report, ended) = run_with(&machine, &config, 4, make, body, end);
+    let (stats, later, by_helpers) = ended.unwrap_or_else(|| panic!("{:?}", report.outcome));
+    assert!(stats.writes > 3_000 && stats.room_waits == 0 && stats.helper_runs > 10, "{stats:?}");
+    assert!(stats.combiner_helps == 0 && stats.log_in_use <= 512, "{stats:?}");
+    assert_eq!((later.applied, later.log_in_use), (4 * later.writes, 0), "{later:?}");
+    assert_eq!(by_helpers[1..], [later.writes; 3], "each idle replica is changed by its helper alone");
 }
 
 /// An operation costs the same however many operations came before it. This is checked on the replica that changes, on

@@ -1,11 +1,14 @@
-//! Background threads of a replicated structure: the helper for inactive replicas (paper §3.9), and dedicated combiners
+//! Background threads of a replicated structure: helpers of inactive replicas (paper §3.9), and dedicated combiners
 //! (§3.2). They run only if the builder asks for them. Operations complete without them, so a background thread that is
 //! not scheduled only costs time.
+//!
+//! A helper replays into its replica as any other thread does: under the combiner's lock. So it needs no ordering of
+//! its own. Its sleep is described in [`rest`](super::rest).
 //!
 //! After a `fork`, the child process has none of these threads, and does not wait for them when it drops the structure.
 //! It may also use the structure, unless a dedicated combiner was combining at the moment of the fork. In this case the
 //! combiner's replica stays locked in the child for ever; if that combiner appended alone, changes of all replicas
-//! wait for ever in the child. (The helper never combines at that moment, because of `outside_forks`. To exclude
+//! wait for ever in the child. (A helper never replays at that moment, because of `outside_forks`. To exclude
 //! forks from each turn of the dedicated combiners would cost them a shared cache line.)
 
 use core::iter;
@@ -20,6 +23,7 @@ use archipelago_sync::backoff::Backoff;
 
 use super::Replicable;
 use super::engine::Shared;
+use crate::poison::Poisoned;
 
 /// The number of times that an idle dedicated combiner waits before it goes to sleep.
 const IDLE_YIELDS: u32 = 1_000;
@@ -32,32 +36,33 @@ pub(super) struct Background {
 }
 
 impl Background {
-    /// Starts a helper that runs at the interval `helper`, and dedicated combiners that are pinned to the nodes of
-    /// `dedicated`.
+    /// Starts a helper for each replica, if there is an interval `helper`, and the dedicated combiners, if the
+    /// structure has them. They run on the replicas' nodes of `topology`.
     ///
     /// # Panics
     /// If the operating system refuses a thread.
-    pub(super) fn start<T: Replicable>(
-        shared: &Arc<Shared<T>>,
-        helper: Option<Duration>,
-        dedicated: Option<&Topology>,
-    ) -> Self {
+    pub(super) fn start<T: Replicable>(shared: &Arc<Shared<T>>, helper: Option<Duration>, topology: &Topology) -> Self {
         let mut background = Self::default();
-        if let Some(interval) = helper {
-            let (shared, stop) = (shared.clone(), background.stop.clone());
-            background.spawn("nr-helper", move || help(&shared, &stop, interval));
-        }
-        for at in 0..dedicated.map_or(0, |_| shared.replicas.len()) {
-            let (shared, stop) = (shared.clone(), background.stop.clone());
-            let nodes = dedicated.filter(|topology| !topology.is_synthetic() && topology.nodes().len() > 1);
-            let cpu = nodes.and_then(|topology| topology.nodes().get(at)?.cpus.last().copied());
-            background.spawn("nr-combiner", move || {
-                if let Some(cpu) = cpu {
-                    // If pinning fails, the thread is slower but still correct.
-                    let _ = thread::pin_current(cpu);
-                }
-                combine(&shared, &stop, at);
-            });
+        let has_nodes = !topology.is_synthetic() && topology.nodes().len() > 1;
+        for at in 0..shared.replicas.len() {
+            let node = topology.nodes().get(at).filter(|_| has_nodes);
+            // If binding or pinning a thread fails, the thread is slower but still correct.
+            if let Some(interval) = helper.filter(|_| !shared.is_alone()) {
+                let (shared, stop) = (shared.clone(), background.stop.clone());
+                let place = node.map(|node| (topology.clone(), node.id));
+                background.spawn("nr-helper", move || {
+                    let _ = place.map(|(topology, node)| thread::bind_current(&topology, node));
+                    help(&shared, &stop, at, interval);
+                });
+            }
+            if shared.dedicated {
+                let (shared, stop) = (shared.clone(), background.stop.clone());
+                let cpu = node.and_then(|node| node.cpus.last().copied());
+                background.spawn("nr-combiner", move || {
+                    let _ = cpu.map(thread::pin_current);
+                    combine(&shared, &stop, at);
+                });
+            }
         }
         background
     }
@@ -79,16 +84,33 @@ impl Drop for Background {
     }
 }
 
-/// Brings all replicas up to date at every interval.
-fn help<T: Replicable>(shared: &Shared<T>, stop: &AtomicBool, interval: Duration) {
+/// Refreshes replica `at` when it lags far behind, and at every interval.
+fn help<T: Replicable>(shared: &Shared<T>, stop: &AtomicBool, at: usize, interval: Duration) {
+    let must_work = || stop.load(Ordering::Acquire) || shared.needs_helper(at);
+    let mut is_held_up = false;
     while !stop.load(Ordering::Acquire) {
-        thread::park_timeout(interval);
-        // No fork happens during `sync`. So a forked child, in which this thread does not exist, finds no lock held by
-        // it.
-        if outside_forks(|| shared.sync()).is_err() {
-            return;
+        if is_held_up {
+            // A reader stays inside the replica, or a thread of the node combines. Threads that append would wake the
+            // helper again and again, in vain.
+            thread::park_timeout(interval);
+        } else {
+            shared.replicas[at].helper.sleep(Some(interval), must_work);
         }
+        // No fork happens meanwhile. So a forked child, in which this thread does not exist, finds no lock held by it.
+        let Ok(has_replayed) = outside_forks(|| help_once(shared, at)) else { return };
+        is_held_up = !has_replayed && shared.needs_helper(at);
     }
+}
+
+/// Refreshes replica `at`, unless its node has operations of its own, whose combiner then refreshes the replica. Drops
+/// the operations that all replicas have applied. Returns whether any entry was replayed.
+fn help_once<T: Replicable>(shared: &Shared<T>, at: usize) -> Result<bool, Poisoned> {
+    shared.poison.check()?;
+    let has_replayed = !shared.replicas[at].board.has_posts() && shared.refresh_idle(at)?;
+    if shared.log.in_use() > 0 {
+        shared.recycle_guarded()?;
+    }
+    Ok(has_replayed)
 }
 
 /// Combines and replays for replica `at` while there is work, and then rests until it is woken.
@@ -116,7 +138,7 @@ fn combine<T: Replicable>(shared: &Shared<T>, stop: &AtomicBool, at: usize) {
             idle += 1;
             backoff.wait();
         } else {
-            replica.rest.sleep(must_work);
+            replica.rest.sleep(None, must_work);
         }
     }
 }

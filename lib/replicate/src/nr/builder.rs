@@ -159,9 +159,13 @@ impl<T: Replicable> Builder<T> {
         self
     }
 
-    /// Starts a thread that brings the replicas up to date at this interval. So replicas that no handle uses do not
-    /// fill the log, and operations are dropped soon. Without this thread, combiners of other replicas do this work, a
-    /// little at a time, when replicas lag far behind or the log is full.
+    /// Starts a thread per replica, its *helper*, that refreshes the replica while no thread of its node does (paper
+    /// §3.9, "inactive replica"). A helper is bound to its replica's node. It sleeps until the replica lags behind by
+    /// an eighth of the log, at most for this interval. So replicas that no handle uses do not fill the log, their memory
+    /// stays in their nodes' caches, and operations are dropped soon. Combiners of other replicas do this work only if
+    /// the log is full and a helper makes no room for a while; without helpers they do it, a little at a time, when
+    /// replicas lag behind by an eighth of the log. A single replica
+    /// without an observer gets no helper, since it is always up to date.
     ///
     /// ```
     /// use archipelago::replicate::{Closures, Replicated};
@@ -268,8 +272,9 @@ impl<T: Replicable> Builder<T> {
             exclusive: Default::default(),
             min_batch: self.min_batch,
             dedicated: self.dedicated,
+            helped: self.helper.is_some(),
         });
-        let background = Background::start(&shared, self.helper, self.dedicated.then_some(&topology));
+        let background = Background::start(&shared, self.helper, &topology);
         let placement = match self.replicas {
             Some(_) => Placement::InTurn(AtomicUsize::new(0)),
             None => Placement::Node(topology),

@@ -6,8 +6,9 @@
 //! the structure itself changes. So readers continue while a combiner collects, appends, or waits for an entry.
 //!
 //! Every thread that replays into a replica holds the replica's combiner's lock, even a reader that refreshes its
-//! replica, or a helper from another replica. (In the paper, readers refresh under the replica's lock alone. A reader
-//! could then replay the entries of a combiner that was about to replay them itself, and the responses would be lost.)
+//! replica, a helper, or a combiner of another replica that helps. (In the paper, readers refresh under the replica's
+//! lock alone. A reader could then replay the entries of a combiner that was about to replay them itself, and the
+//! responses would be lost.)
 //!
 //! A thread that has changed the replica raises the completed tail before it admits readers. (If the tail were raised
 //! later, just before the operations are answered, a reader could see an operation here that a later reader on another
@@ -50,10 +51,14 @@ const BATCH_ROUNDS: usize = 12;
 /// its capacity divided by this number.
 const RECYCLE_PART: u64 = 4;
 /// Replicas are helped (other threads replay into them) when, after the recycling, more entries are in use than the
-/// log's capacity divided by this number.
+/// log's capacity divided by this number. If the replicas have helpers, these are woken, and the other threads leave
+/// the work to them.
 const HELP_PART: u64 = 8;
-/// The least number of entries that a helper may replay into one replica before it returns to its own work: some tens
-/// of microseconds.
+/// The number of entries after which a helper publishes the replica's local tail. A thread that waits for room in the
+/// log then finds some, and readers that wait for the replica's lock enter.
+const STEP: u64 = 64;
+/// The least number of entries that a combiner may replay into another replica before it returns to its own work: some
+/// tens of microseconds.
 const HELP: usize = 32;
 /// A thread that finds the log full helps and waits this many times without success, before it lets the log grow.
 const PATIENCE: u32 = 64;
@@ -67,7 +72,7 @@ const NAP: Duration = Duration::from_micros(100);
 enum Readers {
     /// Wait until they have left. Chosen by the replica's own combiner, and by readers that need a fresh replica.
     WaitFor,
-    /// Skip the replica if readers stay inside. Chosen by helpers.
+    /// Skip the replica if readers stay inside. Chosen by threads that help, and by `sync`.
     PassBy,
 }
 
@@ -82,6 +87,8 @@ pub(super) struct Replica<T: Replicable> {
     pub(super) counts: CachePadded<Counts>,
     /// The rest state (asleep or not) of the replica's dedicated combiner, if the replica has one.
     pub(super) rest: Rest,
+    /// The rest state of the replica's helper, if the replica has one.
+    pub(super) helper: Rest,
 }
 
 /// The data that the combiner's lock protects.
@@ -109,6 +116,7 @@ impl<T: Replicable> Replica<T> {
             board: Board::new(slots, cpus),
             counts: CachePadded::default(),
             rest: Rest::default(),
+            helper: Rest::default(),
         }
     }
 
@@ -151,6 +159,8 @@ pub(super) struct Shared<T: Replicable> {
     pub(super) min_batch: usize,
     /// Whether background threads combine. If so, clients wait for a while before they combine themselves.
     pub(super) dedicated: bool,
+    /// Whether each replica has a helper. If so, clients help other replicas only if the log is full and stays full.
+    pub(super) helped: bool,
 }
 
 impl<T: Replicable> Shared<T> {
@@ -201,8 +211,12 @@ impl<T: Replicable> Shared<T> {
         let _ = self.guarded(|| {
             self.log.recycle();
             if self.log.lag_exceeds(HELP_PART) {
-                self.call_combiners();
-                self.help_others(at, carried_out.max(HELP));
+                self.call_background();
+                // Helpers do this work on their own nodes. If a thread of another node did it in their stead, the
+                // replica's memory would move to this node, and the helper would be even later.
+                if !self.helped {
+                    self.help_others(at, carried_out.max(HELP));
+                }
             }
             self.log.shrink();
             Ok(())
@@ -218,14 +232,26 @@ impl<T: Replicable> Shared<T> {
         })
     }
 
-    /// Brings replica `at` up to date, as far as the log is filled. Stops if readers stay inside the replica.
-    pub(super) fn refresh_idle(&self, at: usize, combiner: &mut Combiner<T>) -> Result<(), Poisoned> {
-        self.guarded(|| {
-            self.poison.check()?;
-            let end = self.visible_tail();
-            while self.replay_filled(at, combiner, u64::MAX, end, Readers::PassBy, &mut |_, _, _: &mut Vec<_>| {}) {}
-            Ok(())
-        })
+    /// Brings replica `at` up to date, as far as the log is filled, unless it is up to date or a combiner is active on
+    /// it. Stops if readers stay inside the replica. Returns whether it replayed any entry.
+    pub(super) fn refresh_idle(&self, at: usize) -> Result<bool, Poisoned> {
+        let before = self.log.local_tail(at);
+        if before < self.visible_tail()
+            && let Some(mut turn) = self.try_turn(at)
+        {
+            self.replicas[at].counts.helper_runs.add(1);
+            self.guarded(|| {
+                self.poison.check()?;
+                let (end, ignore) = (self.visible_tail(), &mut |_, _, _: &mut Vec<_>| {});
+                loop {
+                    let step = end.min(turn.cursor.index() + STEP);
+                    if !self.replay_filled(at, &mut turn, u64::MAX, step, Readers::PassBy, ignore) {
+                        return Ok(());
+                    }
+                }
+            })?;
+        }
+        Ok(self.log.local_tail(at) > before)
     }
 
     /// Drops the operations that all replicas have applied.
@@ -288,7 +314,7 @@ impl<T: Replicable> Shared<T> {
     /// Returns whether no thread reads the log, because there is one replica and no observer. Then nothing is written
     /// to the log.
     #[inline]
-    fn is_alone(&self) -> bool {
+    pub(super) fn is_alone(&self) -> bool {
         self.replicas.len() == 1 && self.observer.is_none()
     }
 
@@ -341,10 +367,10 @@ impl<T: Replicable> Shared<T> {
         }
     }
 
-    /// Reserves `count` entries. While the log is full, recycles it, helps lagging replicas for which no thread works,
-    /// and waits. If this frees no entries for a while, some replica has stopped, and the log grows. If the log has its
-    /// largest size, the call waits for that replica. A log that is not longer than the batch grows at once, if it
-    /// may grow.
+    /// Reserves `count` entries. While the log is full, recycles it, helps lagging replicas for which no thread works
+    /// (if they have helpers: wakes these, and helps only when they make no room for a while), and waits. If this frees
+    /// no entries for a while, some replica has stopped, and the log grows. If the log has its largest size, the call
+    /// waits for that replica. A log that is not longer than the batch grows at once, if it may grow.
     ///
     /// A long batch needs most of the log, or even an empty log, while the batches of other replicas' combiners may be
     /// short. So these combiners could take each entry that becomes free. A combiner that was overtaken more than
@@ -370,7 +396,12 @@ impl<T: Replicable> Shared<T> {
                 continue;
             }
             self.catch_up(at, combiner);
-            self.help_others(at, HELP);
+            // A helper that keeps up makes room before the patience ends. If it does not (it may not even be
+            // scheduled), this thread does its work.
+            self.call_helpers(0);
+            if !self.helped || patience == 0 {
+                self.help_others(at, HELP);
+            }
             self.log.recycle();
             let before = mem::replace(&mut recycled, self.log.recycled());
             if recycled > before {
@@ -389,16 +420,42 @@ impl<T: Replicable> Shared<T> {
         }
     }
 
-    /// Returns whether replica `at` lags so far behind in the log that its combiner must not rest.
+    /// Returns whether replica `at` lags so far behind in the log that its background threads must not rest.
     pub(super) fn lags_far(&self, at: usize) -> bool {
         self.log.lag_exceeds(HELP_PART) && self.log.local_tail(at) < self.visible_tail()
     }
 
-    /// Wakes all dedicated combiners that rest, since their replicas may lag behind.
-    fn call_combiners(&self) {
+    /// Wakes the dedicated combiners that rest, since their replicas may lag behind, and helpers.
+    fn call_background(&self) {
         if self.dedicated {
             self.replicas.iter().for_each(|replica| replica.rest.wake());
         }
+        self.call_helpers(self.far());
+    }
+
+    /// Wakes the helpers that rest although their replicas lag by more than `most` entries. (The helper of a replica
+    /// whose threads work would only be in their way.)
+    fn call_helpers(&self, most: u64) {
+        if self.helped {
+            let late = self.replicas.iter().enumerate().filter(|&(at, _)| self.lag(at) > most);
+            late.for_each(|(_, replica)| replica.helper.wake());
+        }
+    }
+
+    /// Returns the number of entries that replica `at` has to replay.
+    fn lag(&self, at: usize) -> u64 {
+        self.visible_tail().saturating_sub(self.log.local_tail(at))
+    }
+
+    /// Returns the greatest lag with which a helper may rest.
+    fn far(&self) -> u64 {
+        self.log.capacity() as u64 / HELP_PART
+    }
+
+    /// Returns whether the helper of replica `at` must not rest. The measure is the replica's own lag: a replica whose
+    /// threads work lags by few batches, and needs no help.
+    pub(super) fn needs_helper(&self, at: usize) -> bool {
+        self.lag(at) > self.far()
     }
 
     /// Replays at most `most` entries into each of the other replicas, except into those with an active combiner or
@@ -412,7 +469,7 @@ impl<T: Replicable> Shared<T> {
                 && let Some(mut turn) = self.try_turn(at)
                 && self.poison.check().is_ok()
             {
-                self.replicas[at].counts.helper_runs.add(1);
+                self.replicas[at].counts.combiner_helps.add(1);
                 self.replay_filled(at, &mut turn, u64::MAX, end, Readers::PassBy, &mut |_, _, _: &mut Vec<_>| {});
             }
         }

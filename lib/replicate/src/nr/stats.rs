@@ -26,10 +26,12 @@ pub struct Stats {
     pub entry_waits: u64,
     /// Times that a reader brought a replica up to date because no combiner was active.
     pub reader_refreshes: u64,
-    /// Times that operations were replayed into a replica by the helper thread, by [`sync`](super::Replicated::sync),
-    /// or by another replica's combiner that makes room in the log.
+    /// Times that operations were replayed into a replica by its helper thread
+    /// ([`Builder::helper`](super::Builder::helper)), or by [`sync`](super::Replicated::sync).
     pub helper_runs: u64,
-    /// Times that a helping thread skipped a replica because readers stayed inside it.
+    /// Times that operations were replayed into a replica by a combiner of another replica, to make room in the log.
+    pub combiner_helps: u64,
+    /// Times that a thread that helps skipped a replica because readers stayed inside it.
     pub passed_by: u64,
     /// Times that a dedicated combiner had nothing to do for long and slept until it was woken.
     pub naps: u64,
@@ -51,8 +53,8 @@ pub struct Stats {
 pub(super) struct Count(AtomicU64);
 
 impl Count {
-    /// Adds to the counter. The caller is the only writer: it holds the combiner's lock, or is the dedicated combiner,
-    /// which counts its naps.
+    /// Adds to the counter. The caller is the only writer: it holds the combiner's lock, or is the background
+    /// thread, which counts its naps.
     #[inline]
     pub(super) fn add(&self, more: u64) {
         self.0.store(self.get() + more, Ordering::Relaxed);
@@ -75,6 +77,7 @@ pub(super) struct Counts {
     pub(super) entry_waits: Count,
     pub(super) reader_refreshes: Count,
     pub(super) helper_runs: Count,
+    pub(super) combiner_helps: Count,
     pub(super) passed_by: Count,
 }
 
@@ -98,6 +101,7 @@ impl Counts {
         stats.entry_waits += self.entry_waits.get();
         stats.reader_refreshes += self.reader_refreshes.get();
         stats.helper_runs += self.helper_runs.get();
+        stats.combiner_helps += self.combiner_helps.get();
         stats.passed_by += self.passed_by.get();
     }
 }
