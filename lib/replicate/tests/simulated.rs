@@ -7,6 +7,7 @@ mod common;
 use archipelago_check::growth::{assert_flat, costs};
 use archipelago_check::history::Recorder;
 use archipelago_platform::atomic::{AtomicUsize, Ordering};
+use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
 use archipelago_platform::time::Duration;
@@ -222,7 +223,7 @@ fn helpers_keep_the_replicas_of_idle_nodes_up_to_date() {
     let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
     let config = Config { until_ns: Some(1_000_000), ..Config::seeded(1) };
     let make = || {
-        let (by_helpers, next) = (Arc::new([const { AtomicUsize::new(0) }; 4]), AtomicUsize::new(0));
+        let (by_helpers, next) = (Arc::new([const { CachePadded::new(AtomicUsize::new(0)) }; 4]), AtomicUsize::new(0));
         let counts = by_helpers.clone();
         let write = move |replica: &mut usize, (): &()| {
             let thread = world::current().expect("the test runs in the simulator");
@@ -235,14 +236,14 @@ fn helpers_keep_the_replicas_of_idle_nodes_up_to_date() {
         let builder = Replicated::builder().log_capacity(1 << 10).largest_log(1 << 10).helper(Duration::from_millis(5));
         (builder.build(init), by_helpers)
     };
-    let body = |(structure, _): &(Replicated<_>, Arc<[AtomicUsize; 4]>), client: Client| {
+    let body = |(structure, _): &(Replicated<_>, Arc<[CachePadded<AtomicUsize>; 4]>), client: Client| {
         let mut handle = structure.handle();
         while client.running() {
             handle.write(()).unwrap();
         }
         assert_eq!(handle.replica(), Some(0));
     };
-    let end = |(structure, by_helpers): (Replicated<_>, Arc<[AtomicUsize; 4]>)| {
+    let end = |(structure, by_helpers): (Replicated<_>, Arc<[CachePadded<AtomicUsize>; 4]>)| {
         let stats = structure.stats();
         thread::sleep(Duration::from_millis(12));
         (stats, structure.stats(), by_helpers.each_ref().map(|count| count.load(Ordering::Relaxed) as u64))
