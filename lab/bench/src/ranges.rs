@@ -6,6 +6,7 @@
 //! | `metis-small` | the same with 64 KiB, 16 pages | 8 |
 //! | `ebizzy` | maps 256 KiB, copies to its 64 pages, searches 64 pages of another chunk that stays mapped, unmaps the first chunk | 64 |
 //! | `psearchy` | as `metis-small`; an unmapping costs every other thread an interrupt, and the unmapping thread the wait for all of them | 8 |
+//! | `metis-interrupts`, `ebizzy-interrupts` | as `metis` and `ebizzy`, with the interrupts of `psearchy` | 1,024; 64 |
 //!
 //! An operation is a page fault or a change. Each thread has chunks of its own; all threads share the map of the
 //! chunks.
@@ -26,6 +27,8 @@ use crate::harness::simulated::Contender;
 use crate::harness::{Cells, Command, Experiment, known};
 use crate::report::row::Cell as RowCell;
 use crate::roster::Roster;
+
+const WORKLOADS: [&str; 6] = ["metis", "metis-small", "ebizzy", "psearchy", "metis-interrupts", "ebizzy-interrupts"];
 
 /// Bytes of a page.
 const PAGE: u64 = 4096;
@@ -146,15 +149,16 @@ fn cells<C: clap::Args>(args: &Ranges<C>, spaces: &'static [spaces::Known]) -> R
     let chosen = known::named::<Clients, _>(&choose::names("space", &args.space, &names)?);
     let cell = |workload: &&'static str| {
         let (pages, elsewhere) = match *workload {
-            "metis" => (2048, 0),
-            "ebizzy" => (64, 64),
+            "metis" | "metis-interrupts" => (2048, 0),
+            "ebizzy" | "ebizzy-interrupts" => (64, 64),
             _ => (16, 0),
         };
-        let work = Work { pages, elsewhere, interrupts: *workload == "psearchy", spaces };
+        let interrupts = *workload == "psearchy" || workload.ends_with("-interrupts");
+        let work = Work { pages, elsewhere, interrupts, spaces };
         let details = format!("{} faults for a change", (pages + elsewhere) / 2);
         (RowCell { details, ..RowCell::of(workload) }, work, chosen.clone())
     };
-    let workloads = choose::names("workload", &args.workload, &["metis", "metis-small", "ebizzy", "psearchy"])?;
+    let workloads = choose::names("workload", &args.workload, &WORKLOADS)?;
     Ok(workloads.iter().map(cell).collect())
 }
 

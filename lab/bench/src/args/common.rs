@@ -208,7 +208,7 @@ pub struct Ranges<C: Args> {
     /// and iset (each behind a readers-writer lock); or all
     #[arg(long, default_value = "all")]
     pub space: String,
-    /// Workloads, comma-separated: metis, metis-small, ebizzy, psearchy, or all
+    /// Workloads, comma-separated: metis, metis-small, ebizzy, psearchy, metis-interrupts, ebizzy-interrupts, or all
     #[arg(long, default_value = "all")]
     pub workload: String,
     /// The options of all experiments.
