@@ -77,7 +77,7 @@ impl Work {
     fn number(&self, rank: usize, threads: usize, thread: usize) -> usize {
         match self.ranks {
             Ranks::Scrambled => scatter(rank) % self.count,
-            Ranks::Ordered => rank,
+            Ranks::Ordered | Ranks::Region => rank,
             Ranks::PerThread => dealt(rank, self.count, threads, thread),
         }
     }
@@ -309,9 +309,10 @@ fn cells<C: clap::Args>(args: &Euno<C>, count: usize) -> Result<Cells<Work>, Fai
     for workload in choose::names("workload", &args.workload, &["ycsb", "rising", "orders", "stamps"])? {
         let skewed = workload == "ycsb";
         for theta in args.theta.iter().take(if skewed { usize::MAX } else { 1 }) {
-            let distribution = match skewed && *theta > 0.0 {
-                true => Distribution::Zipf(*theta),
-                false => Distribution::Uniform,
+            let distribution = match args.ranks {
+                _ if !skewed || *theta == 0.0 => Distribution::Uniform,
+                Ranks::Region => Distribution::parse(&format!("hot:{theta}:{}", args.region))?,
+                _ => Distribution::Zipf(*theta),
             };
             for &update_percent in &args.update_percent {
                 let districts = DISTRICTS * args.warehouses as u64;

@@ -123,26 +123,36 @@ pub enum Distribution {
     /// and the hash maps several ranks to one key. So the most popular key has 3.8 % of all draws; by `Zipf(0.99)` it
     /// has 7.8 % if there are 200,000 keys.
     Ycsb,
+    /// With this probability, above 0 and at most 1, one of so many neighbouring keys in the middle; otherwise any key.
+    Hot(f64, usize),
 }
 
 impl Distribution {
-    /// Parses `uniform`, `latest`, `ycsb`, `zipf` or `zipf:S`.
+    /// Parses `uniform`, `latest`, `ycsb`, `zipf`, `zipf:S` or `hot:P:N`.
     ///
     /// # Errors
-    /// If it is none of these, or `S` is not a positive finite number.
+    /// If it is none of these, `S` is not a positive finite number, `P` is not above 0 and at most 1, or `N` is 0.
     pub fn parse(text: &str) -> Result<Distribution, Failure> {
-        match text {
-            "uniform" => Ok(Distribution::Uniform),
-            "latest" => Ok(Distribution::Latest),
-            "ycsb" => Ok(Distribution::Ycsb),
-            "zipf" => Ok(Distribution::Zipf(0.99)),
-            _ => match text.strip_prefix("zipf:").and_then(|s| s.parse().ok()) {
-                Some(s) if f64::is_finite(s) && s > 0.0 => Ok(Distribution::Zipf(s)),
-                _ => Err(Failure::new(format!(
-                    "unknown distribution '{text}'; known are zipf:S (S > 0, as in zipf:0.99), uniform, ycsb, latest"
-                ))),
-            },
-        }
+        let parsed = match *text.split(':').collect::<Vec<_>>() {
+            ["uniform"] => Some(Distribution::Uniform),
+            ["latest"] => Some(Distribution::Latest),
+            ["ycsb"] => Some(Distribution::Ycsb),
+            ["zipf"] => Some(Distribution::Zipf(0.99)),
+            ["zipf", exponent] => {
+                exponent.parse().ok().filter(|s| f64::is_finite(*s) && *s > 0.0).map(Distribution::Zipf)
+            }
+            ["hot", share, keys] => {
+                let share = share.parse().ok().filter(|p| *p > 0.0 && *p <= 1.0);
+                share.zip(keys.parse().ok().filter(|keys| *keys > 0)).map(|(p, keys)| Distribution::Hot(p, keys))
+            }
+            _ => None,
+        };
+        parsed.ok_or_else(|| {
+            Failure::new(format!(
+                "unknown distribution '{text}'; known are zipf:S (S > 0, as in zipf:0.99), hot:P:N (with the probability \
+                 P > 0 one of N neighbouring keys), uniform, ycsb, latest"
+            ))
+        })
     }
 
     /// Parses a comma-separated list of distributions that need no YCSB.
@@ -167,6 +177,7 @@ impl fmt::Display for Distribution {
             Distribution::Zipf(s) => write!(f, "zipf:{s}"),
             Distribution::Latest => f.write_str("latest"),
             Distribution::Ycsb => f.write_str("ycsb"),
+            Distribution::Hot(p, keys) => write!(f, "hot:{p}:{keys}"),
         }
     }
 }
@@ -301,6 +312,8 @@ pub enum Sampler {
     Zipf(Zipf<f64>, usize),
     /// The popular items are scattered over all items.
     Ycsb(random::Zipf, usize),
+    /// With this probability, one of the items of a region; otherwise one of all items.
+    Hot { share: f64, first: usize, keys: usize, items: usize },
 }
 
 impl Sampler {
@@ -312,6 +325,10 @@ impl Sampler {
             Distribution::Zipf(s) => Sampler::Zipf(zipf(s), items),
             Distribution::Latest => Sampler::Zipf(zipf(0.99), items),
             Distribution::Ycsb => Sampler::Ycsb(random::Zipf::ycsb(), items),
+            Distribution::Hot(share, keys) => {
+                let keys = keys.min(items);
+                Sampler::Hot { share, first: (items - keys) / 2, keys, items }
+            }
         }
     }
 
@@ -323,6 +340,8 @@ impl Sampler {
             // A rank is an integer from 1 to the number of items; the minimum guards against rounding errors.
             Sampler::Zipf(zipf, items) => (zipf.sample(rng) as usize).min(*items) - 1,
             Sampler::Ycsb(zipf, items) => scatter(zipf.rank(rng.random()) as usize) % items,
+            Sampler::Hot { share, first, keys, .. } if rng.random_bool(*share) => first + rng.random_range(0..*keys),
+            Sampler::Hot { items, .. } => rng.random_range(0..*items),
         }
     }
 }
@@ -330,7 +349,7 @@ impl Sampler {
 /// Returns the key of an item that [`Sampler::draw`] has drawn.
 fn choose_key<'a, K>(distribution: Distribution, item: usize, loaded: &'a [K], inserted: &'a [K]) -> &'a K {
     match distribution {
-        Distribution::Uniform | Distribution::Ycsb => &loaded[item],
+        Distribution::Uniform | Distribution::Ycsb | Distribution::Hot(..) => &loaded[item],
         Distribution::Zipf(_) => &loaded[scatter(item) % loaded.len()],
         Distribution::Latest => match item.checked_sub(inserted.len()) {
             None => &inserted[inserted.len() - 1 - item],

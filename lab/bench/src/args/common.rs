@@ -143,12 +143,16 @@ pub struct Euno<C: Args> {
     /// stamps (the time), or all
     #[arg(long, default_value = "ycsb")]
     pub workload: String,
-    /// ycsb: Zipf's exponents, comma-separated; 0: all keys are equally popular
+    /// ycsb: Zipf's exponents, comma-separated; 0: all keys are equally popular. With `--ranks region`: the probability
+    /// that a key of the region is drawn
     #[arg(long, value_parser = exponent, value_delimiter = ',', default_value = "0,0.2,0.5,0.6,0.7,0.8,0.9,0.99")]
     pub theta: Vec<f64>,
     /// ycsb: which keys are popular
     #[arg(long, value_enum, default_value_t = Ranks::PerThread)]
     pub ranks: Ranks,
+    /// With `--ranks region`: the number of its keys
+    #[arg(long, value_parser = count, default_value = "256")]
+    pub region: usize,
     /// Percentages of operations that are updates, comma-separated
     #[arg(long, value_parser = percent, value_delimiter = ',', default_value = "50")]
     pub update_percent: Vec<u32>,
@@ -267,6 +271,8 @@ pub enum Ranks {
     /// The smallest keys, dealt out to the threads: each thread has popular keys of its own, beside those of the other
     /// threads
     PerThread,
+    /// A region of neighbouring keys in the middle, the same for all threads and all equally popular
+    Region,
 }
 
 impl Ranks {
@@ -276,6 +282,7 @@ impl Ranks {
             Ranks::Scrambled => "scrambled",
             Ranks::Ordered => "ordered",
             Ranks::PerThread => "per-thread",
+            Ranks::Region => "region's",
         }
     }
 }

@@ -116,6 +116,23 @@ fn uniform_keys_are_all_alike() {
     assert!(counts.iter().all(|count| (10..80).contains(count)), "{counts:?}");
 }
 
+/// A region gets its share, and its part of the uniform draws. If there are fewer items than keys of the region, all
+/// items are in the region.
+#[test]
+fn a_hot_region_gets_its_share() {
+    let mut rng = SmallRng::seed_from_u64(9);
+    for (share, keys, items) in [(0.2, 256, 10_000), (0.99, 64, 10_000), (1.0, 1, 1_000), (0.5, 256, 100)] {
+        let sampler = Sampler::new(Distribution::Hot(share, keys), items);
+        let hot = keys.min(items);
+        let region = (items - hot) / 2..(items - hot) / 2 + hot;
+        let drawn: Vec<usize> = (0..OPS).map(|_| sampler.draw(&mut rng)).collect();
+        assert!(drawn.iter().all(|item| *item < items));
+        let found = drawn.iter().filter(|item| region.contains(item)).count() as f64 / OPS as f64;
+        let expected = share + (1.0 - share) * hot as f64 / items as f64;
+        assert!((found - expected).abs() < 0.02, "{share} of {items}: {found}, should be {expected}");
+    }
+}
+
 #[test]
 fn zipf_makes_few_keys_popular_and_scatters_them() {
     for exponent in [0.5, 0.99, 1.2] {
@@ -195,13 +212,19 @@ fn scans_are_an_eighth() {
 
 #[test]
 fn distributions_are_read_as_they_are_shown() {
-    for text in ["uniform", "latest", "ycsb", "zipf:0.99", "zipf:1.5"] {
+    for text in ["uniform", "latest", "ycsb", "zipf:0.99", "zipf:1.5", "hot:0.99:256", "hot:1:1"] {
         assert_eq!(Distribution::parse(text).unwrap().to_string(), text);
     }
     assert_eq!(Distribution::parse("zipf").unwrap(), Distribution::Zipf(0.99));
-    for wrong in ["", "zipf:", "zipf:0", "zipf:-1", "zipf:inf", "zipf:NaN", "normal"] {
+    let of_zipf = ["zipf:", "zipf:0", "zipf:-1", "zipf:inf", "zipf:NaN"];
+    for wrong in
+        of_zipf.into_iter().chain(["", "normal", "hot", "hot:0.5", "hot:0:9", "hot:1.1:9", "hot:NaN:9", "hot:1:0"])
+    {
         let sentence = Distribution::parse(wrong).unwrap_err().to_string();
-        assert!(["zipf:S", "uniform", "ycsb", "latest"].iter().all(|known| sentence.contains(known)), "{sentence}");
+        assert!(
+            ["zipf:S", "hot:P:N", "uniform", "ycsb", "latest"].iter().all(|known| sentence.contains(known)),
+            "{sentence}"
+        );
     }
     assert_eq!(Distribution::parse_list("zipf:2, uniform").unwrap(), [Distribution::Zipf(2.0), Distribution::Uniform]);
     for wrong in ["uniform,latest", "ycsb", "uniform,", "normal"] {

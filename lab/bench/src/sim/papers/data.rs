@@ -138,9 +138,9 @@ impl Claim {
 impl Side {
     /// Returns whether the contender is the one of this side.
     pub fn is(&self, contender: &Contender) -> bool {
-        let is_law = |theta: f64| {
-            let law = if theta == 0.0 { Distribution::Uniform } else { Distribution::Zipf(theta) };
-            contender.cell.distribution == Some(law)
+        let is_law = |theta: f64| match contender.cell.distribution {
+            Some(Distribution::Zipf(of) | Distribution::Hot(of, _)) => of == theta,
+            law => theta == 0.0 && law == Some(Distribution::Uniform),
         };
         contender.name == self.name && self.theta.is_none_or(is_law)
     }
