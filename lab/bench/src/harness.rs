@@ -17,6 +17,7 @@
 //! | contenders that are one program on both machines | [`known`] |
 //! | from arguments to reports; progress messages | [`command`], [`progress`] |
 
+pub mod branches;
 pub mod command;
 pub mod driver;
 pub mod experiment;

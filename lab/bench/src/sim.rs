@@ -98,6 +98,8 @@ fn compare(
 #[cfg(test)]
 use archipelago_platform::SIMULATED;
 
+#[cfg(all(test, target_os = "linux"))]
+mod branched;
 #[cfg(test)]
 mod smoke;
 #[cfg(test)]

@@ -195,6 +195,22 @@ impl Engine {
         }
     }
 
+    /// Changes the costs of all further steps to those of `machine`, which has the same structure.
+    pub(crate) fn retime(&mut self, machine: Arc<Machine>) {
+        let same = Machine {
+            name: self.machine.name.clone(),
+            latency: self.machine.latency.clone(),
+            occupancy: self.machine.occupancy,
+            overlap: self.machine.overlap,
+            smt_slowdown: self.machine.smt_slowdown,
+            ..Machine::clone(&machine)
+        };
+        assert!(same == *self.machine, "the machines differ in more than their times");
+        self.costs = Costs::new(&machine, &self.config);
+        self.memory.retime(&machine);
+        self.machine = machine;
+    }
+
     /// Returns whether virtual time orders the steps.
     #[inline]
     pub(crate) fn timed(&self) -> bool {
@@ -353,7 +369,7 @@ impl Engine {
     /// Returns the lines for which threads waited longest.
     pub(crate) fn hot_lines(&self, count: usize) -> Vec<HotLine> {
         let hottest = self.memory.hottest(count).into_iter();
-        hottest.map(|(addr, waited_ps)| HotLine { label: self.label_of(addr), addr, waited_ps }).collect()
+        hottest.map(|(addr, waited_ps)| HotLine { label: self.label_of(addr).into(), addr, waited_ps }).collect()
     }
 
     /// Returns the name that was given last to the line at `addr`.

@@ -76,11 +76,14 @@ pub(crate) struct Evicted {
     pub(crate) socket: Option<usize>,
 }
 
+/// Returns the machine's overlap in units of 1/256.
+fn overlap(machine: &Machine) -> u64 {
+    (machine.overlap * 256.0) as u64
+}
+
 impl Memory {
     /// Makes the memory of `machine`. `timed` tells whether the costs of accesses will be needed.
     pub(crate) fn new(machine: &Machine, timed: bool) -> Self {
-        let (latency, occupancy) = (&machine.latency, &machine.occupancy);
-        let list = |times: &[f64]| times.iter().map(|&time| ps(time)).collect();
         let (sockets, per_socket) = (machine.sockets, machine.cores_per_socket);
         let members = |socket: usize| {
             let mut cores = [0; MAX_CORES / 64];
@@ -97,29 +100,26 @@ impl Memory {
             l3: Tags::new(sockets, size(machine.caches.l3), true),
             traffic: Traffic::new(machine),
             misses: vec![Misses::default(); machine.cores()],
-            times: Times {
-                l1: ps(latency.l1),
-                l2: ps(latency.l2),
-                l3: ps(latency.l3),
-                core_to_core: ps(latency.core_to_core),
-                dirty_remote: list(&latency.dirty_remote),
-                clean_remote: list(&latency.clean_remote),
-                memory: list(&latency.memory),
-                shared_read: ps(occupancy.shared_read),
-                transfer: (occupancy.transfer * 256.0) as u64,
-                hold: ps(occupancy.hold),
-            },
+            times: Times::of(machine),
             hops: machine.hops.iter().flatten().copied().collect(),
             members: (0..sockets).map(members).collect(),
             sockets,
             per_socket,
             inclusive: machine.caches.l3_inclusive,
             buffers: machine.occupancy.miss_buffers,
-            overlap: (machine.overlap * 256.0) as u64,
+            overlap: overlap(machine),
             marked: 0,
             evicted: Vec::new(),
             stats: Stats::default(),
         }
+    }
+
+    /// Changes the costs of further accesses to those of `machine`.
+    pub(crate) fn retime(&mut self, machine: &Machine) {
+        self.times = Times::of(machine);
+        self.traffic.retime(machine);
+        self.buffers = machine.occupancy.miss_buffers;
+        self.overlap = overlap(machine);
     }
 
     /// Returns the line of `addr`. A new line has its home on `socket`, unless its page has another home.

@@ -1,6 +1,9 @@
 //! The report of a simulation: its outcome, its costs, and a hash by which runs can be compared.
 
 use core::fmt;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 
 use crate::watch::Unannounced;
 
@@ -46,7 +49,7 @@ impl fmt::Display for Outcome {
 pub const PARTS: usize = 8;
 
 /// Counters of the modelled machine. Times are virtual picoseconds; all other counters count events.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
     /// Accesses of any kind: the simulation's events.
     pub accesses: u64,
@@ -117,7 +120,7 @@ pub struct Stats {
 }
 
 /// The outcomes of the transactions that begin at one place. Each transaction that has ended is counted once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TxCounts {
     /// As [`Stats::tx_begun`]. The other fields likewise correspond to those of `Stats`.
     pub begun: u64,
@@ -168,10 +171,10 @@ impl Choice {
 }
 
 /// A place in the program where transactions begin.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TxSite {
     /// The source file.
-    pub file: &'static str,
+    pub file: Cow<'static, str>,
     /// The line in the source file.
     pub line: u32,
     /// The transactions' outcomes.
@@ -243,10 +246,10 @@ impl Stats {
 }
 
 /// A line for which threads waited because other cores had it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HotLine {
     /// Its name from [`world::label`](crate::world::label); empty if it has none.
-    pub label: &'static str,
+    pub label: Cow<'static, str>,
     /// Its address.
     pub addr: usize,
     /// The time that all threads together waited for it, in virtual picoseconds.

@@ -166,7 +166,7 @@ fn the_hottest_line_is_named() {
     };
     let report = run_with(&machine(), &Config::seeded(1), 6, setup, body, drop).0.assert_done();
     let (first, second) = (&report.hot_lines[0], report.hot_lines.get(1));
-    assert_eq!((first.label, first.addr % 64), ("the counter", 0));
+    assert_eq!((&*first.label, first.addr % 64), ("the counter", 0));
     assert!(second.is_none_or(|second| second.waited_ps < first.waited_ps));
     assert!(first.waited_ps <= report.stats.line_wait_ps);
 }

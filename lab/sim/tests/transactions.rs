@@ -219,7 +219,7 @@ fn transactions_are_counted_by_place_code_and_line() {
     let report = run_with(&machine(), &Config::seeded(1), 2, setup, body, drop).0.assert_done();
     let [first, second] = &report.tx_sites[..] else { panic!("{:?}", report.tx_sites) };
     for site in [first, second] {
-        assert_eq!((site.file, site.counts.begun), ("lab/sim/tests/transactions.rs", 100));
+        assert_eq!((&*site.file, site.counts.begun), ("lab/sim/tests/transactions.rs", 100));
         assert_eq!(site.counts.begun, site.counts.committed + site.counts.aborts());
     }
     assert!(first.line < second.line && first.codes.is_empty());

@@ -2,13 +2,17 @@
 //! time. A measurement repeats this over seeds and over variations of the model.
 
 use core::cell::Cell;
+use std::borrow::Cow;
 use std::time::Duration;
 
 use archipelago_platform::SIMULATED;
 use archipelago_sim::{
-    Client, Config, HotLine, Machine, Outcome, Placement, Stats, TxSite, Unannounced, Variation, run_with, world,
+    Client, Config, HotLine, Machine, Outcome, Placement, Report, Stats, TxSite, Unannounced, Variation, run_with,
+    world,
 };
+use serde::{Deserialize, Serialize};
 
+use super::branches::{Branches, can_branch};
 use super::instructions::{Charge, Instructions};
 use super::program::{self, Done};
 use super::steady::{Course, Phase, Wish};
@@ -37,7 +41,7 @@ pub struct Setting {
     pub stall: Option<String>,
     /// The instructions between accesses to shared memory, if they are charged.
     pub instructions: Option<Instructions>,
-    /// The time that is charged for an operation's instructions; [`figures`] sets it for each contender.
+    /// The time that is charged for an operation's instructions, for a contender of which nothing else is known.
     pub charge: Charge,
 }
 
@@ -57,8 +61,18 @@ impl Setting {
     }
 }
 
-/// A program as experiments use it: runs once with this many threads.
-pub type Simulation = Box<dyn Fn(&Machine, &Config, &Setting, usize) -> Result<Run, Failure>>;
+/// A variation of the setting.
+#[derive(Clone, Debug)]
+pub struct Variant {
+    /// The machine that is simulated.
+    pub machine: Machine,
+    /// The time that is charged for an operation's instructions.
+    pub charge: Charge,
+}
+
+/// A program as experiments use it: runs once on each machine, with this many threads. The machines differ only in
+/// their times.
+pub type Simulation = Box<dyn Fn(&[Variant], &Config, &Setting, usize) -> Result<Vec<Run>, Failure>>;
 
 /// One of the contenders that an experiment compares.
 pub struct Contender {
@@ -72,33 +86,40 @@ pub struct Contender {
 
 /// Makes a simulation of a program that can run on the real machine and on the virtual machine.
 pub fn program<P: program::Program + 'static>(program: P) -> Simulation {
-    Box::new(move |machine, config, setting, threads| {
-        let before = Cell::new(0);
-        let setup = || {
-            let shared = program.setup(threads, config.seed);
-            before.set(program.retries(&shared).unwrap_or(0));
-            shared
+    Box::new(move |variants, config, setting, threads| {
+        let measured = |variants: &[Variant]| {
+            let before = Cell::new(0);
+            let setup = || {
+                let shared = program.setup(threads, config.seed);
+                before.set(program.retries(&shared).unwrap_or(0));
+                shared
+            };
+            let body = |shared: &P::Shared, turns: &mut Turns<'_>| {
+                program.body(shared, turns);
+                // Every thread sets the figure when it ends, and the thread that ends last sets the final one.
+                let percent =
+                    |retries| 100.0 * (retries - before.get()) as f64 / f64::from(turns.counts.turns.get().max(1));
+                turns.counts.retry_percent.set(program.retries(shared).map(percent));
+            };
+            let check = |shared: &P::Shared| match program.wrong(shared) {
+                Some(wrong) => Err(wrong),
+                None => Ok(program.skews(shared)),
+            };
+            run(variants, config, setting, threads, setup, body, check)
         };
-        let body = |shared: &P::Shared, turns: &mut Turns<'_>| {
-            program.body(shared, turns);
-            // Every thread sets the figure when it ends, and the thread that ends last sets the final one.
-            let percent =
-                |retries| 100.0 * (retries - before.get()) as f64 / f64::from(turns.counts.turns.get().max(1));
-            turns.counts.retry_percent.set(program.retries(shared).map(percent));
-        };
-        let skews = Cell::new(None);
-        let wrong = |shared: &P::Shared| {
-            let wrong = program.wrong(shared);
-            skews.set(program.skews(shared));
-            wrong
-        };
-        let run = run(machine, config, setting, threads, setup, body, wrong)?;
-        Ok(Run { isolation: program.isolation(), skews: skews.get(), ..run })
+        // A process that cannot branch sets up once for each variation.
+        let together = if can_branch() { variants.len() } else { 1 };
+        let mut runs = Vec::new();
+        for variants in variants.chunks(together) {
+            runs.extend(measured(variants)?);
+        }
+        runs.iter_mut().for_each(|run| run.isolation = program.isolation());
+        Ok(runs)
     })
 }
 
 /// The results of one run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Run {
     /// The number of operations that ended within the measured span.
     pub ops: u64,
@@ -126,8 +147,8 @@ pub struct Run {
     pub tx_sites: Vec<TxSite>,
     /// The names of the program's parts whose accesses `stats.remote_in` counts, from its second number on. The first
     /// number is for accesses outside of all parts.
-    pub parts: Vec<&'static str>,
-    /// The run's time on the host.
+    pub parts: Vec<Cow<'static, str>>,
+    /// The run's time on the host, set-up included.
     pub wall: Duration,
     /// The simulator's own memory for its model, in bytes per cache line that the program accessed.
     pub bytes_per_line: f64,
@@ -142,11 +163,13 @@ pub struct Run {
     /// `None` if the run had no heap of its own.
     pub held_bytes: Option<usize>,
     /// The isolation that the contender's transactions promise, if it has transactions.
+    #[serde(skip)]
     pub isolation: Option<&'static str>,
     /// Write skews of the whole run, if the isolation permits them and the program counts them.
     pub skews: Option<u64>,
     /// With [`Config::watch`]: shared memory that the program accessed plainly, without announcing the access to the
     /// machine.
+    #[serde(skip)]
     pub unannounced: Vec<Unannounced>,
     /// `true` if a second run with the same seed repeats this one exactly, up to its final event:
     /// [`Report::own_heap`](archipelago_sim::Report::own_heap).
@@ -154,7 +177,7 @@ pub struct Run {
 }
 
 /// The operations of one kind: reads, or updates.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OpTotals {
     /// How many operations ended within the measured span.
     pub ops: u64,
@@ -341,33 +364,35 @@ pub fn only_simulated() -> Result<(), Failure> {
     ))
 }
 
-/// Runs a program once. First runs `setup`, which takes no virtual time and leaves its cache lines in the third-level
-/// caches of their home nodes. Then runs `body` in every thread. At last calls `wrong`, which returns an error if the
-/// threads have left a wrong state.
+/// Runs a program once on each of the machines. First runs `setup`, which takes no virtual time and leaves its cache
+/// lines in the third-level caches of their home nodes. Several machines have one set-up, and continue from its end
+/// ([`Branches`]). Then runs `body` in every thread. At last calls `check`, which returns the write skews if the program
+/// counts them, or what is wrong with the state that the threads have left.
 ///
 /// # Errors
-/// If the run does not end well or leaves an error, if an operation missed a key that is present, or if this program
-/// was built for the real machine. (A contender that loses keys would be credited with short operations.)
+/// If a run does not end well or leaves an error, if an operation missed a key that is present, or if this program was
+/// built for the real machine. (A contender that loses keys would be credited with short operations.)
 pub fn run<S>(
-    machine: &Machine,
+    variants: &[Variant],
     config: &Config,
     setting: &Setting,
     threads: usize,
     setup: impl FnOnce() -> S,
     body: impl Fn(&S, &mut Turns<'_>),
-    wrong: impl FnOnce(&S) -> Option<String>,
-) -> Result<Run, Failure> {
+    check: impl FnOnce(&S) -> Result<Option<u64>, String>,
+) -> Result<Vec<Run>, Failure> {
     // The compiler knows the constant. So it makes no simulated versions of the contenders in the build for the real
     // machine.
     if !SIMULATED {
         return Err(only_simulated().expect_err("it was not built for the virtual machine"));
     }
+    let branches = Branches::new(variants);
     let (turns, misses, at_start, at_end, held_bytes, kinds, retry_percent, attempts) = Default::default();
     let course = Course::new(setting.wish, threads);
     let counts = Counts { course, turns, misses, kinds, retry_percent, attempts, at_start, at_end, held_bytes };
     let body = |shared: &S, client: Client| {
         let (begun, updates, kinds) = Default::default();
-        let (seed, charge) = (config.seed, setting.charge);
+        let (seed, charge) = (config.seed, branches.variant().charge);
         let mut turns = Turns { client, seed, counts: &counts, begun, updates, kinds, charge };
         body(shared, &mut turns);
     };
@@ -375,24 +400,35 @@ pub fn run<S>(
     let setup = || {
         let shared = setup();
         world::warm_homes();
+        if let Some(machine) = world::outside(|| branches.split()) {
+            world::retime(machine);
+        }
         shared
     };
-    let (report, wrong) = run_with(machine, config, threads, setup, body, |shared| wrong(&shared));
+    let (report, checked) = run_with(&variants[0].machine, config, threads, setup, body, |shared| check(&shared));
+    let run = result(report, checked, &counts, (&branches.variant().machine.name, threads));
+    branches.join(run)
+}
+
+/// Returns the results of a run that has ended.
+fn result(
+    report: Report,
+    checked: Option<Result<Option<u64>, String>>,
+    counts: &Counts,
+    (machine, threads): (&str, usize),
+) -> Result<Run, Failure> {
     if report.outcome != Outcome::Done {
-        let (name, seed) = (&machine.name, report.seed);
         return Err(Failure::new(format!(
-            "the simulation with {threads} threads on {name} ended badly: {} (again with --seed {seed} --runs 1)",
-            report.outcome
+            "the simulation with {threads} threads on {machine} ended badly: {} (again with --seed {} --runs 1)",
+            report.outcome, report.seed
         )));
     }
     let misses = counts.misses.get();
     let missed = (misses > 0).then(|| format!("{misses} operations missed a key that is present"));
-    if let Some(wrong) = wrong.flatten().or(missed) {
-        return Err(Failure::new(format!(
-            "the run has left what is wrong: {wrong} (again with --seed {})",
-            report.seed
-        )));
-    }
+    let skews = checked.unwrap_or(Ok(None)).and_then(|skews| missed.map_or(Ok(skews), Err));
+    let skews = skews.map_err(|wrong| {
+        Failure::new(format!("the run has left what is wrong: {wrong} (again with --seed {})", report.seed))
+    })?;
     let course = &counts.course;
     let (ops, measured_ns) = (course.ops(), course.measured_ns());
     let (began, at_start) = counts.at_start.get().unwrap_or_default();
@@ -410,14 +446,14 @@ pub fn run<S>(
         bytes_per_line: report.model_bytes as f64 / report.lines.max(1) as f64,
         hot_lines: report.hot_lines,
         tx_sites: report.tx_sites,
-        parts: report.parts,
+        parts: report.parts.into_iter().map(Cow::Borrowed).collect(),
         wall: report.wall,
         kinds: counts.kinds.get(),
         retry_percent: counts.retry_percent.get(),
         abort_percent: counts.attempts.get().map(|(all, again)| 100.0 * again as f64 / (all + again).max(1) as f64),
         held_bytes: counts.held_bytes.get(),
         isolation: None,
-        skews: None,
+        skews,
         unannounced: report.unannounced,
         repeats: report.own_heap,
     })
@@ -451,29 +487,38 @@ impl Figures {
 /// If a run does not end well, or if instructions are to be charged that were not counted for this contender.
 pub fn figures(contender: &Contender, setting: &Setting, threads: usize) -> Result<Option<Figures>, Failure> {
     let config = setting.config();
-    let mut all = Vec::new();
-    for variation in variations(setting) {
-        let machine = variation.of(&setting.machine);
-        let charge = setting.instructions.map(|instructions| {
-            let per_cycle = instructions.per_cycle * variation.of_instructions();
-            Charge::of(&contender.name, &machine, Instructions { per_cycle, ..instructions })
-        });
-        let setting = &Setting { charge: charge.transpose()?.unwrap_or_default(), ..setting.clone() };
-        for seed in (0..setting.seeds).map(|run| setting.seed.wrapping_add(run)) {
-            // An interrupt is checked for before a run, since loading takes time, and after it, since a stopped run
-            // does not count.
-            if interrupt::requested() {
-                return Ok(None);
-            }
-            let config = Config { seed, ..config.clone() };
-            let run = (contender.program)(&machine, &config, setting, threads)?;
-            if interrupt::requested() {
-                return Ok(None);
-            }
-            all.push(run);
+    let variants: Vec<Variant> =
+        variations(setting).iter().map(|it| variant(contender, setting, it)).collect::<Result<_, _>>()?;
+    let mut by_seed = Vec::new();
+    for seed in (0..setting.seeds).map(|run| setting.seed.wrapping_add(run)) {
+        // An interrupt is checked for before the runs, since loading takes time, and after them, since a stopped run
+        // does not count.
+        if interrupt::requested() {
+            return Ok(None);
         }
+        let config = Config { seed, ..config.clone() };
+        let runs = (contender.program)(&variants, &config, setting, threads);
+        if interrupt::requested() {
+            return Ok(None);
+        }
+        by_seed.push(runs?.into_iter());
     }
-    Ok(Some(Figures { runs: all, seeds: setting.seeds as usize }))
+    let of_variation =
+        |_| by_seed.iter_mut().map(|runs| runs.next().expect("a run of each variant")).collect::<Vec<_>>();
+    Ok(Some(Figures { runs: (0..variants.len()).flat_map(of_variation).collect(), seeds: setting.seeds as usize }))
+}
+
+/// Returns a variation of the setting for a contender.
+///
+/// # Errors
+/// If instructions are to be charged that were not counted for this contender.
+pub fn variant(contender: &Contender, setting: &Setting, variation: &Variation) -> Result<Variant, Failure> {
+    let machine = variation.of(&setting.machine);
+    let charge = setting.instructions.map(|instructions| {
+        let per_cycle = instructions.per_cycle * variation.of_instructions();
+        Charge::of(&contender.name, &machine, Instructions { per_cycle, ..instructions })
+    });
+    Ok(Variant { machine, charge: charge.transpose()?.unwrap_or_default() })
 }
 
 /// Returns the variations of the model that are measured, in this order. The first one changes nothing, and without a

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::harness::driver::{self, Ready, Settings};
 use crate::harness::instructions::Charge;
 use crate::harness::program::{Done, Program, Turns};
-use crate::harness::simulated::{self, Setting};
+use crate::harness::simulated::{self, Setting, Variant};
 use crate::harness::steady::Wish;
 use crate::output::print;
 use crate::stats;
@@ -165,8 +165,18 @@ fn simulated<P: Program + Copy + 'static>(
     let wish = Wish { warm_ns, measured_ns, min_ops: 0, patience_ns: 0 };
     let (placement, sweep, faults, instructions) = (Placement::Fill, false, Vec::new(), None);
     let (whole, charge) = (machine.clone(), Charge::default());
-    let setting =
-        Setting { machine: whole, placement, wish, seed, seeds: 1, sweep, faults, stall: None, instructions, charge };
+    let setting = Setting {
+        machine: whole.clone(),
+        placement,
+        wish,
+        seed,
+        seeds: 1,
+        sweep,
+        faults,
+        stall: None,
+        instructions,
+        charge,
+    };
     let setup = || {
         let shared = program.setup(threads, seed);
         // On the real machine everything has been accessed before, so it is in the caches.
@@ -174,8 +184,9 @@ fn simulated<P: Program + Copy + 'static>(
         shared
     };
     let body = |shared: &P::Shared, turns: &mut simulated::Turns<'_>| program.body(shared, turns);
-    let run = simulated::run(machine, &Config::seeded(seed), &setting, threads, setup, body, |_| None)?;
-    Ok(threads as f64 * 1000.0 / run.mops)
+    let variant = Variant { machine: whole, charge };
+    let runs = simulated::run(&[variant], &Config::seeded(seed), &setting, threads, setup, body, |_| Ok(None))?;
+    Ok(threads as f64 * 1000.0 / runs[0].mops)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Makes the row of one contender with a number of threads.
 
+use std::borrow::Cow;
+
 use archipelago_sim::{Placement, Stats, TxSite};
 use serde_json::{Value, json};
 
@@ -52,7 +54,7 @@ pub fn row(contender: &Contender, threads: usize, figures: &Figures, setting: &S
         // The part of the threads' time spent waiting for a cache line in transfer; and the line with the most waiting,
         // if it has a name.
         ("line_wait_percent", json!(100.0 * stats.line_wait_ps as f64 / thread_ps)),
-        ("hottest", json!(first.hot_lines.first().map_or("", |line| line.label))),
+        ("hottest", json!(first.hot_lines.first().map_or("", |line| &*line.label))),
         // Steps of all phases of the first run; equal runs have equal numbers and hashes.
         ("events", json!(first.events)),
         ("hash", json!(format!("{:016x}", first.hash))),
@@ -145,13 +147,14 @@ fn site(site: &TxSite) -> String {
         ("spurious", counts.spurious),
     ];
     let parts: String = parts.into_iter().filter_map(part).collect();
-    let file = site.file.rsplit("src/").next().unwrap_or(site.file);
+    let file = site.file.rsplit("src/").next().unwrap_or(&site.file);
     format!("{file}:{} begun {}{parts}", site.line, site.counts.begun)
 }
 
 fn remote_in(run: &Run) -> String {
     let counts = run.parts.iter().zip(&run.stats.remote_in[1..]);
-    let part = |(name, &count): (&&str, &u64)| format!("{name} {}", digits(count as f64 / run.ops.max(1) as f64));
+    let part =
+        |(name, &count): (&Cow<'static, str>, &u64)| format!("{name} {}", digits(count as f64 / run.ops.max(1) as f64));
     counts.map(part).collect::<Vec<_>>().join(", ")
 }
 

@@ -574,13 +574,13 @@ impl Engine {
     /// Returns the outcomes of the transactions, by the place where they begin.
     pub(crate) fn tx_sites(&self) -> Vec<TxSite> {
         let site = |site: &Site| TxSite {
-            file: site.place.file(),
+            file: site.place.file().into(),
             line: site.place.line(),
             counts: site.counts,
             codes: site.codes.iter().map(|(&code, &count)| (code, count)).collect(),
         };
         let mut sites: Vec<TxSite> = self.sites.sites.iter().map(site).collect();
-        sites.sort_by_key(|site| (site.file, site.line));
+        sites.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
         sites
     }
 

@@ -1,5 +1,7 @@
 //! The times of memory operations, in picoseconds.
 
+use crate::machine::Machine;
+
 /// Converts nanoseconds of the machine's description to picoseconds of the model.
 pub(crate) fn ps(ns: f64) -> u64 {
     (ns * 1000.0).round() as u64
@@ -21,6 +23,23 @@ pub(super) struct Times {
 }
 
 impl Times {
+    pub(super) fn of(machine: &Machine) -> Self {
+        let (latency, occupancy) = (&machine.latency, &machine.occupancy);
+        let list = |times: &[f64]| times.iter().map(|&time| ps(time)).collect();
+        Times {
+            l1: ps(latency.l1),
+            l2: ps(latency.l2),
+            l3: ps(latency.l3),
+            core_to_core: ps(latency.core_to_core),
+            dirty_remote: list(&latency.dirty_remote),
+            clean_remote: list(&latency.clean_remote),
+            memory: list(&latency.memory),
+            shared_read: ps(occupancy.shared_read),
+            transfer: (occupancy.transfer * 256.0) as u64,
+            hold: ps(occupancy.hold),
+        }
+    }
+
     /// Returns the longest latency.
     pub(super) fn slowest(&self) -> u64 {
         let lists = [&self.dirty_remote, &self.clean_remote, &self.memory];

@@ -72,6 +72,12 @@ impl Traffic {
         }
     }
 
+    /// Changes the times of further requests to those of `machine`.
+    pub(crate) fn retime(&mut self, machine: &Machine) {
+        self.link_time = ps(machine.occupancy.link);
+        self.memory_time = ps(machine.occupancy.memory);
+    }
+
     /// Sets the time of the following requests. A thread that unwinds makes its accesses out of turn. If its request is
     /// earlier than the latest request, it counts as made at the time of the latest request.
     pub(crate) fn at(&mut self, now: u64) {

@@ -14,6 +14,18 @@ pub fn machine() -> Option<Arc<Machine>> {
     engine().map(|engine| with(engine, |engine| engine.machine.clone()))
 }
 
+/// From now on, steps cost what they cost on this machine. Nothing else changes. For runs on several machines that share
+/// a set-up, which takes no virtual time. Does nothing outside of a run.
+///
+/// # Panics
+/// If the machine differs from the run's machine in more than its times, [`Machine::overlap`], and the slowdown of
+/// threads that share a core.
+pub fn retime(machine: &Machine) {
+    if let Some(engine) = engine() {
+        with(engine, |engine| engine.retime(Arc::new(machine.clone())));
+    }
+}
+
 /// Returns the machine's counters so far; `None` outside of a run.
 pub fn stats() -> Option<Stats> {
     engine().map(|engine| with(engine, |engine| engine.memory.stats))

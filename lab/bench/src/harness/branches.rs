@@ -1,0 +1,208 @@
+//! Branches of a run: processes that continue it from the end of its set-up, each on another machine.
+//!
+//! Setting up takes no virtual time, so its result does not depend on the machine's times. But on the host, loading
+//! millions of keys takes longer than all that is measured. So a sweep sets up once, and forks the process for each
+//! variation. The process that sets up measures the unvaried machine itself.
+//!
+//! The child of a fork contains only the forking thread. A lock that another thread holds at that moment would stay
+//! held in the child. So only a process with one thread forks, and only on Linux, where a process can count its threads.
+//! Elsewhere [`can_branch`] returns false, and each variation sets up itself.
+
+use core::cell::{Cell, RefCell};
+use std::time::{Duration, Instant};
+
+use archipelago_sim::Machine;
+
+use super::simulated::{Run, Variant};
+use crate::failure::Failure;
+
+/// Tells a process of a test that it runs no other test.
+pub const ALONE: &str = "ARCHIPELAGO_TEST_ALONE";
+
+/// The branches of one run.
+pub struct Branches<'v> {
+    variants: &'v [Variant],
+    /// The variant that this process measures.
+    at: Cell<usize>,
+    /// How long this process, or its parent before the fork, has waited for other branches.
+    waited: Cell<Duration>,
+    child: RefCell<Option<fork::Child>>,
+    runs: RefCell<Vec<Result<Run, Failure>>>,
+}
+
+impl<'v> Branches<'v> {
+    /// Makes the branches of a run that measures the first of `variants`, at least one.
+    pub fn new(variants: &'v [Variant]) -> Self {
+        assert!(variants.len() == 1 || can_branch(), "this process cannot branch");
+        let (at, waited, child, runs) = Default::default();
+        Branches { variants, at, waited, child, runs }
+    }
+
+    /// Returns the variant that this process measures.
+    pub fn variant(&self) -> &'v Variant {
+        &self.variants[self.at.get()]
+    }
+
+    /// Runs the branches, one after the other. Returns in each of them, with the machine on which the branch continues,
+    /// and at last in this process. Called at the end of the set-up.
+    pub fn split(&self) -> Option<&'v Machine> {
+        let begun = Instant::now();
+        for at in 1..self.variants.len() {
+            match fork::fork() {
+                Ok(fork::Side::Child(child)) => {
+                    self.at.set(at);
+                    self.waited.set(begun.elapsed());
+                    self.child.replace(Some(child));
+                    return Some(&self.variants[at].machine);
+                }
+                Ok(fork::Side::Parent(run)) => self.runs.borrow_mut().push(run),
+                Err(error) => {
+                    let failure = Failure::new(format!("cannot fork a process for a variation: {error}"));
+                    self.runs.borrow_mut().push(Err(failure));
+                }
+            }
+        }
+        self.waited.set(begun.elapsed());
+        None
+    }
+
+    /// Returns this process's run and those of the branches, in the order of the variants. Does not return in a branch,
+    /// which ends.
+    ///
+    /// # Errors
+    /// If a run has failed.
+    pub fn join(self, run: Result<Run, Failure>) -> Result<Vec<Run>, Failure> {
+        let waited = self.waited.get();
+        let run = run.map(|run| Run { wall: run.wall.saturating_sub(waited), ..run });
+        if let Some(child) = self.child.take() {
+            child.end(&run);
+        }
+        core::iter::once(run).chain(self.runs.into_inner()).collect()
+    }
+}
+
+/// Returns whether this process can have branches.
+pub fn can_branch() -> bool {
+    fork::is_alone()
+}
+
+#[cfg(target_os = "linux")]
+mod fork {
+    use std::io::{self, PipeReader, PipeWriter, Read, Write};
+    use std::os::fd::AsRawFd;
+
+    use super::Run;
+    use crate::failure::Failure;
+    use crate::interrupt;
+
+    /// How often a parent that waits looks for a signal, in milliseconds.
+    const LOOK_MS: i32 = 100;
+
+    /// In which process a fork has returned.
+    pub enum Side {
+        Child(Child),
+        /// The child has ended, and has sent this.
+        Parent(Result<Run, Failure>),
+    }
+
+    /// The right of a branch to send its run to its parent. A branch that drops this value has failed, and ends at once:
+    /// it must not continue as if it were the parent.
+    pub struct Child(PipeWriter);
+
+    /// Returns whether this process has one thread. The test harness runs a single test on a second thread, for which the
+    /// first thread waits; [`ALONE`](super::ALONE) tells that there is a single test.
+    pub fn is_alone() -> bool {
+        let waiting = cfg!(test) && std::env::var_os(super::ALONE).is_some();
+        std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1 + usize::from(waiting))
+    }
+
+    /// Forks the process. In the parent, waits for the child's end.
+    pub fn fork() -> io::Result<Side> {
+        let (from, to) = io::pipe()?;
+        // SAFETY: the process has one thread, so that no lock of another thread is held in the child.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => Ok(Side::Child(Child(to))),
+            child => {
+                drop(to);
+                let sent = receive(from, child);
+                // SAFETY: the child is this process's, and is waited for once. How it ended is told by what it has sent.
+                unsafe { libc::waitpid(child, core::ptr::null_mut(), 0) };
+                let run = serde_json::from_slice(&sent?)
+                    .unwrap_or_else(|_| Err("the process of a variation ended before its run".to_owned()));
+                Ok(Side::Parent(run.map_err(Failure::new)))
+            }
+        }
+    }
+
+    /// Returns all that the child sends. Passes a signal on, which the child may not have got.
+    fn receive(mut from: PipeReader, child: libc::pid_t) -> io::Result<Vec<u8>> {
+        let mut told = false;
+        let mut ready = libc::pollfd { fd: from.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: there is one entry, which is this function's.
+        while unsafe { libc::poll(&raw mut ready, 1, LOOK_MS) } <= 0 {
+            if interrupt::requested() && !core::mem::replace(&mut told, true) {
+                // SAFETY: the child is this process's, and has not been waited for.
+                unsafe { libc::kill(child, libc::SIGTERM) };
+            }
+        }
+        let mut sent = Vec::new();
+        from.read_to_end(&mut sent)?;
+        Ok(sent)
+    }
+
+    impl Child {
+        /// Sends the run, and ends the process.
+        pub fn end(mut self, run: &Result<Run, Failure>) -> ! {
+            let text = serde_json::to_vec(&run.as_ref().map_err(ToString::to_string)).expect("a run can be written");
+            let code = i32::from(self.0.write_all(&text).is_err());
+            end(code)
+        }
+    }
+
+    impl Drop for Child {
+        fn drop(&mut self) {
+            end(1)
+        }
+    }
+
+    /// Ends the process without what the parent does at its own end.
+    fn end(code: i32) -> ! {
+        // SAFETY: `_exit` ends the process.
+        unsafe { libc::_exit(code) }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod fork {
+    use std::io;
+
+    use super::Run;
+    use crate::failure::Failure;
+
+    /// In which process a fork has returned.
+    pub enum Side {
+        Child(Child),
+        Parent(Result<Run, Failure>),
+    }
+
+    /// The right of a branch to send its run.
+    pub enum Child {}
+
+    /// Returns whether this process may fork.
+    pub fn is_alone() -> bool {
+        false
+    }
+
+    /// Fails.
+    pub fn fork() -> io::Result<Side> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    impl Child {
+        /// Is never called.
+        pub fn end(self, _: &Result<Run, Failure>) -> ! {
+            match self {}
+        }
+    }
+}
