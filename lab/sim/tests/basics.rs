@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use archipelago_sim::world;
-use archipelago_sim::{Config, Machine, Outcome, Placement, Schedule, run, run_with};
+use archipelago_sim::{Config, Machine, Outcome, Placement, Schedule, Variation, run, run_with};
 use common::{Word, machine};
 
 #[test]
@@ -240,4 +240,45 @@ fn updates_without_effect_are_counted() {
         world::load(at, 8, || ());
     });
     assert_eq!(report.assert_done().stats.unchanged, 3);
+}
+
+/// A run whose machine changes at the end of the set-up is a run on that machine, in every variation of the model.
+#[test]
+fn a_retimed_run_is_a_run_on_the_other_machine() {
+    let machine = machine();
+    let hash = |start: &Machine, then: Option<&Machine>| {
+        let setup = || {
+            let words = (0..100).map(|_| Word::new(0)).collect::<Vec<_>>();
+            if let Some(machine) = then {
+                world::retime(machine);
+            }
+            words
+        };
+        let body = |words: &Vec<Word>, client: archipelago_sim::Client| {
+            for step in 0..100 {
+                words[step].get();
+                words[(step * 7 + client.index) % 5].add(1);
+            }
+        };
+        run_with(start, &Config::seeded(1), 6, setup, body, drop).0.assert_done().hash
+    };
+    let direct = Variation::all().map(|variation| variation.of(&machine));
+    let hashes: Vec<u64> = direct
+        .map(|varied| {
+            let direct = hash(&varied, None);
+            assert_eq!(hash(&machine, Some(&varied)), direct);
+            direct
+        })
+        .collect();
+    assert!(hashes.iter().filter(|of| **of != hash(&machine, None)).count() > 10, "the machines differ");
+}
+
+#[test]
+#[should_panic(expected = "more than their times")]
+fn a_machine_of_another_structure_is_refused() {
+    let machine = machine();
+    let other = Machine { threads_per_core: machine.threads_per_core + 1, ..machine.clone() };
+    let refused = || world::retime(&other);
+    let report = run_with(&machine, &Config::seeded(1), 1, refused, |(), _| {}, drop).0;
+    report.assert_done();
 }
