@@ -7,6 +7,7 @@
 //! the reclamation. (The lock-free lists and Citrus are in `archipelago_sets`. Flat combining is a method, not a structure.)
 
 pub mod btree;
+pub mod bw_tree;
 mod bytes;
 mod elided;
 pub mod flat_combining;

@@ -19,6 +19,7 @@ use crate::keys::BenchKey;
 use crate::locked::{Mutexed, RwLocked};
 use crate::method::{LockFree, Method};
 use crate::rivals::btree::{self, BTreeOlc, TreeKey};
+use crate::rivals::bw_tree::BwTree;
 use crate::rivals::locked_tree;
 use crate::rivals::masstree::{self, Masstree};
 use crate::rivals::wormhole::Wormhole;
@@ -73,10 +74,11 @@ static OURS: [Info; 12] = [
 ];
 
 /// Rivals that every program has.
-static RIVALS: [Info; 6] = [
+static RIVALS: [Info; 7] = [
     Info { longest_key: btree::LONGEST, ..Info::of(On::Both, "btree-olc") },
     Info { longest_key: masstree::LONGEST, ..Info::of(On::Both, "masstree-like") },
     Info::of(On::Both, "wormhole-like"),
+    Info { longest_key: btree::LONGEST, ..Info::of(On::Both, "bw-tree-like") },
     // The simulated counterpart of `rwlock-btreemap`: the virtual machine cannot see accesses inside the standard
     // library's tree.
     Info { bytes: false, ..Info::of(On::Simulated, "rwlock-btree") },
@@ -126,6 +128,7 @@ fn dispatch_any<K: TreeKey>(info: &'static Info, visit: &mut impl Visit<K>) {
         "btree-olc" => visit.visit::<BTreeOlc<K>>(info),
         "masstree-like" => visit.visit::<Masstree<K>>(info),
         "wormhole-like" => visit.visit::<Wormhole<K>>(info),
+        "bw-tree-like" => visit.visit::<BwTree<K>>(info),
         "rwlock-btreemap" => visit.visit::<RwLocked<K>>(info),
         "mutex-btreemap" => visit.visit::<Mutexed<K>>(info),
         name => unreachable!("{name} is listed but has no type for these keys"),
