@@ -9,6 +9,7 @@
 pub mod btree;
 pub mod bw_tree;
 mod bytes;
+pub mod cuckoo;
 mod elided;
 pub mod flat_combining;
 pub mod fraser;
