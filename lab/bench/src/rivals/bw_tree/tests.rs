@@ -23,9 +23,9 @@ fn check<K: TreeKey>(tree: &mut BwTree<K>) {
 
 #[test]
 fn it_agrees_with_a_model() {
-    agrees_with_a_model(&words(scaled(3_000, 200) as u64), check::<u64>);
-    agrees_with_a_model(&strings(scaled(1_500, 100)), check::<Vec<u8>>);
-    agrees_with_a_model(&nested(scaled(1_000, 100)), check::<Vec<u8>>);
+    agrees_with_a_model(&words(scaled(3_000, 80) as u64), check::<u64>);
+    agrees_with_a_model(&strings(scaled(1_500, 40)), check::<Vec<u8>>);
+    agrees_with_a_model(&nested(scaled(1_000, 40)), check::<Vec<u8>>);
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn records_have_whole_cache_lines() {
 /// Every id belongs to a node of the tree, and replaced chains are freed.
 #[test]
 fn nothing_is_left_over() {
-    let keys = words(scaled(5_000, 300) as u64);
+    let keys = words(scaled(5_000, 100) as u64);
     let mut tree = BwTree::<u64>::default();
     keys.iter().for_each(|key| assert_eq!(tree.pin().insert(key, *key), None));
     let (nodes, count) = tree.check_invariants();
@@ -87,10 +87,11 @@ fn a_key_that_is_too_long_is_absent() {
 fn a_visitor_and_an_update_may_use_the_tree() {
     let tree = BwTree::<u64>::default();
     let session = tree.pin();
-    (0..100).for_each(|key| _ = session.insert(&key, key));
+    let count = scaled(100, 20);
+    (0..count as u64).for_each(|key| _ = session.insert(&key, key));
     let mut seen = 0;
-    session.scan(&0, 100, |key, _| seen += session.scan(&key, 100, |_, _| ()));
-    assert_eq!(seen, 5_050);
+    session.scan(&0, count, |key, _| seen += session.scan(&key, count, |_, _| ()));
+    assert_eq!(seen, count * (count + 1) / 2);
     // The first attempt meets the change that the caller's code makes.
     let mut calls = 0;
     let old = session.update(&7, |old| {
@@ -107,7 +108,7 @@ fn a_visitor_and_an_update_may_use_the_tree() {
 fn a_panic_of_the_callers_code_leaves_the_tree_whole() {
     let mut tree = BwTree::<u64>::default();
     (0..100).for_each(|key| _ = tree.pin().insert(&key, key));
-    for key in 0..100 {
+    for key in 0..scaled(100, 3) as u64 {
         let update = std::panic::AssertUnwindSafe(|| tree.pin().update(&key, |_| panic!("on purpose")));
         assert!(std::panic::catch_unwind(update).is_err());
     }

@@ -18,9 +18,9 @@ fn check<K: TreeKey>(map: &mut Cuckoo<K>) {
 
 #[test]
 fn it_agrees_with_a_model() {
-    agrees_with_a_model(&words(scaled(3_000, 200) as u64), check::<u64>);
-    agrees_with_a_model(&strings(scaled(1_500, 100)), check::<Vec<u8>>);
-    agrees_with_a_model(&nested(scaled(1_000, 100)), check::<Vec<u8>>);
+    agrees_with_a_model(&words(scaled(3_000, 80) as u64), check::<u64>);
+    agrees_with_a_model(&strings(scaled(1_500, 40)), check::<Vec<u8>>);
+    agrees_with_a_model(&nested(scaled(1_000, 40)), check::<Vec<u8>>);
 }
 
 #[test]
