@@ -49,7 +49,7 @@ use archipelago_sync::lock::{Mutex, MutexGuard, RawTas};
 
 use super::btree::{LONGEST, TreeKey};
 use crate::contender::BenchIndex;
-use buckets::{Buckets, SLOTS};
+use buckets::{Buckets, Place, SLOTS};
 
 /// The binary logarithm of the number of locks, and of the first number of buckets.
 const FIRST: u32 = if cfg!(test) { 2 } else { 16 };
@@ -82,6 +82,9 @@ struct Held<'t, K: TreeKey> {
     map: &'t Cuckoo<K>,
     _locks: [Option<Lock<'t>>; 3],
 }
+
+/// A free slot, and the locks of both buckets of which one has the slot.
+type Room<'t, K> = (Held<'t, K>, Place);
 
 /// The table has been doubled meanwhile: start again.
 #[derive(Debug)]
@@ -176,7 +179,7 @@ impl<K: TreeKey> Held<'_, K> {
 
     /// Returns the place of a key whose buckets are locked.
     #[inline]
-    fn find(&self, key: &K::InPlace, buckets: [usize; 2], tag: u8) -> Option<(usize, usize)> {
+    fn find(&self, key: &K::InPlace, buckets: [usize; 2], tag: u8) -> Option<Place> {
         buckets.into_iter().find_map(|bucket| Some((bucket, self.table().find(bucket, tag, key)?)))
     }
 }
@@ -261,7 +264,7 @@ impl<K: TreeKey> Cuckoo<K> {
     }
 
     /// Frees a slot of one of two buckets, if a path to a free slot is found. Returns the slot, with both buckets locked.
-    fn make_room(&self, power: u32, buckets: [usize; 2]) -> Result<Option<(Held<'_, K>, (usize, usize))>, Doubled> {
+    fn make_room(&self, power: u32, buckets: [usize; 2]) -> Result<Option<Room<'_, K>>, Doubled> {
         while let Some(path) = self.search(power, buckets)? {
             if let Some(held) = self.displace(power, buckets, &path)? {
                 return Ok(Some((held, (path[0].bucket, path[0].slot))));

@@ -16,7 +16,7 @@ pub const SLOTS: usize = 4;
 const USED: u32 = 32;
 
 /// A bucket's number, and a slot.
-type Place = (usize, usize);
+pub type Place = (usize, usize);
 
 pub struct Buckets<K> {
     words: Box<[AtomicU64]>,
