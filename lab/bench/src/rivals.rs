@@ -7,7 +7,9 @@
 //! the reclamation. (The lock-free lists and Citrus are in `archipelago_sets`. Flat combining is a method, not a structure.)
 
 pub mod btree;
+pub mod bw_tree;
 mod bytes;
+pub mod cuckoo;
 mod elided;
 pub mod flat_combining;
 pub mod fraser;

@@ -13,12 +13,14 @@ use archipelago_workloads::catalog::Known;
 use archipelago_workloads::{caches, spaces};
 
 use crate::choose::choose;
-use crate::contender::{Info, On, Visit};
+use crate::contender::{BenchIndex, Info, On, Visit};
 use crate::failure::Failure;
 use crate::keys::BenchKey;
 use crate::locked::{Mutexed, RwLocked};
 use crate::method::{LockFree, Method};
 use crate::rivals::btree::{self, BTreeOlc, TreeKey};
+use crate::rivals::bw_tree::BwTree;
+use crate::rivals::cuckoo::Cuckoo;
 use crate::rivals::locked_tree;
 use crate::rivals::masstree::{self, Masstree};
 use crate::rivals::wormhole::Wormhole;
@@ -73,10 +75,13 @@ static OURS: [Info; 12] = [
 ];
 
 /// Rivals that every program has.
-static RIVALS: [Info; 6] = [
+static RIVALS: [Info; 8] = [
     Info { longest_key: btree::LONGEST, ..Info::of(On::Both, "btree-olc") },
     Info { longest_key: masstree::LONGEST, ..Info::of(On::Both, "masstree-like") },
     Info::of(On::Both, "wormhole-like"),
+    Info { longest_key: btree::LONGEST, ..Info::of(On::Both, "bw-tree-like") },
+    // It has no scans.
+    Info { longest_key: btree::LONGEST, ..Info::of(On::Both, "cuckoo-like") },
     // The simulated counterpart of `rwlock-btreemap`: the virtual machine cannot see accesses inside the standard
     // library's tree.
     Info { bytes: false, ..Info::of(On::Simulated, "rwlock-btree") },
@@ -126,6 +131,8 @@ fn dispatch_any<K: TreeKey>(info: &'static Info, visit: &mut impl Visit<K>) {
         "btree-olc" => visit.visit::<BTreeOlc<K>>(info),
         "masstree-like" => visit.visit::<Masstree<K>>(info),
         "wormhole-like" => visit.visit::<Wormhole<K>>(info),
+        "bw-tree-like" => visit.visit::<BwTree<K>>(info),
+        "cuckoo-like" => visit.visit::<Cuckoo<K>>(info),
         "rwlock-btreemap" => visit.visit::<RwLocked<K>>(info),
         "mutex-btreemap" => visit.visit::<Mutexed<K>>(info),
         name => unreachable!("{name} is listed but has no type for these keys"),
@@ -135,6 +142,19 @@ fn dispatch_any<K: TreeKey>(info: &'static Info, visit: &mut impl Visit<K>) {
 /// Returns the indexes for this machine, or for the virtual one, in the order of reports, with this library's first.
 pub(crate) fn indexes<R: Roster>(simulated: bool) -> impl Iterator<Item = &'static Info> {
     OURS.iter().chain(R::PEERS).chain(&RIVALS).filter(move |info| info.on.has(simulated))
+}
+
+/// Returns whether an index has scans.
+pub(crate) fn has_scans<R: Dispatch<K>, K: BenchKey>(info: &'static Info) -> bool {
+    struct Ask(bool);
+    impl<K: BenchKey> Visit<K> for Ask {
+        fn made<I: BenchIndex<K>>(&mut self, _: &'static Info, _: fn() -> I) {
+            self.0 = I::SCANS;
+        }
+    }
+    let mut ask = Ask(true);
+    R::dispatch(info, &mut ask);
+    ask.0
 }
 
 /// Returns the help text of the option `--index`.

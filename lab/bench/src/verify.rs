@@ -7,6 +7,8 @@
 //! | overwrites | a key that is only overwritten, never removed, is always found, by look-up and by scan, with a value that was written to it |
 //! | neighbours | a key that is never touched is always found, whatever is inserted and removed around it |
 //!
+//! An index without scans (`cuckoo-like`) is examined without them.
+//!
 //! A thread stops at its first finding. A part ends when its threads have stopped, after the given time at the latest.
 
 mod clock;

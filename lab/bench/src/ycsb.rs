@@ -127,7 +127,7 @@ fn measure<R: Dispatch<K>, K: BenchKey>(
     kind: &KeyKind,
     keys: &KeySet<K>,
 ) -> Result<ExitCode, Failure> {
-    leave_out_unfit(&mut plan, keys)?;
+    leave_out_unfit::<R, K>(&mut plan, keys)?;
     let streams = prepare(&plan, &empty, keys, &command.progress);
     let mut experiment = empty;
     fill::<R, K>(&mut experiment, &plan, kind, keys, &streams);
@@ -172,23 +172,29 @@ pub fn fill<'a, R: Dispatch<K>, K: BenchKey>(
     experiment.groups = vec![plan.indexes.iter().map(entry).collect()];
 }
 
-/// Removes the indexes that cannot hold these keys, and reports this.
-fn leave_out_unfit<K: BenchKey>(plan: &mut Plan, keys: &KeySet<K>) -> Result<(), Failure> {
+/// Removes the indexes that cannot hold these keys, or cannot run these workloads, and reports this.
+fn leave_out_unfit<R: Dispatch<K>, K: BenchKey>(plan: &mut Plan, keys: &KeySet<K>) -> Result<(), Failure> {
     let all = || keys.loaded.iter().chain(&keys.fresh);
     // An integer key may contain zero bytes, too, but every index accepts integers.
     let words = size_of::<K::Raw>() == 8;
     let zero_bytes = !words && all().any(|key| key.with_raw(|raw| raw.contains(&0)));
     let longest = all().map(|key| key.with_raw(<[u8]>::len)).max().unwrap_or(0);
+    let scans = plan.workloads.contains(&Workload::E);
     plan.indexes.retain(|info| {
         let reason = match () {
-            () if zero_bytes && !info.zero_bytes => "keys with zero bytes",
-            () if longest > info.longest_key => "keys of this length",
+            () if zero_bytes && !info.zero_bytes => "it does not take keys with zero bytes",
+            () if longest > info.longest_key => "it does not take keys of this length",
+            () if scans && !roster::has_scans::<R, K>(info) => "it has no scans, which the workload e needs",
             () => return true,
         };
-        tell(format!("{} is left out: it does not take {reason}.", info.name));
+        tell(format!("{} is left out: {reason}.", info.name));
         false
     });
-    if plan.indexes.is_empty() { Err(Failure::new("none of the chosen indexes takes these keys")) } else { Ok(()) }
+    if plan.indexes.is_empty() {
+        Err(Failure::new("none of the chosen indexes takes these keys and workloads"))
+    } else {
+        Ok(())
+    }
 }
 
 /// One index's turn.
@@ -261,8 +267,16 @@ where
         };
         for info in &indexes {
             let work = Work { workload, distribution, keys: kind.clone(), count };
+            if workload == Workload::E && !roster::has_scans::<Own, K>(info) {
+                tell(format!("{} is left out of the workload e: it has no scans.", info.name));
+                continue;
+            }
             Own::dispatch(info, &mut Simulate { work, cell: &cell, contenders: &mut contenders });
         }
+    }
+    if contenders.is_empty() {
+        let (index, workload) = (&args.index, &args.workload);
+        return Err(Failure::new(format!("--index {index}: none of them can run --workload {workload}")));
     }
     Ok(contenders)
 }

@@ -125,6 +125,26 @@ fn names_that_are_not_known_are_told_with_those_that_are() {
     assert!(said.contains("'nothing'"), "{said}");
 }
 
+/// An index without scans is left out of a run with scans.
+#[test]
+fn an_index_without_scans_runs_no_scans() {
+    let run = |indexes: &str, workloads: &str| {
+        run(
+            &["bench", "ycsb", "--count", "100", "--ops", "100", "--threads", "1", "--runs", "1", "--index", indexes]
+                .into_iter()
+                .chain(["--workload", workloads, "--format", "csv"])
+                .collect::<Vec<_>>(),
+            b"",
+        )
+    };
+    let said = refused(run("cuckoo-like", "c,e"));
+    assert!(said.contains("cuckoo-like is left out: it has no scans, which the workload e needs"), "{said}");
+    assert!(said.contains("none of the chosen indexes takes these keys and workloads"), "{said}");
+    let lines = printed(run("art,cuckoo-like", "c,e"));
+    assert!(lines.contains("art,e,") && !lines.contains("cuckoo-like"), "{lines}");
+    assert!(printed(run("cuckoo-like", "load,a,b,c,d,f")).contains("cuckoo-like,f,"));
+}
+
 #[test]
 fn an_impossible_topology_is_told() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_archipelago"));

@@ -111,7 +111,8 @@ pub struct SimYcsb {
     /// art (with ROWEX, read-optimized write exclusion) and art-olc (with optimistic lock coupling), euno-btree,
     /// euno-skiplist, btree-olc (a B+tree with optimistic lock coupling, which contains byte strings in its nodes),
     /// masstree-like (a trie of B+trees), wormhole-like (a hash table of prefixes over leaves with readers-writer
-    /// locks), rwlock-btree (one lock; integer keys only), or all
+    /// locks), bw-tree-like (a lock-free B-link tree of delta chains), cuckoo-like (a hash table with spin locks, left
+    /// out of the workload e: it has no scans), rwlock-btree (one lock; integer keys only), or all
     #[arg(long, default_value = "hydralist,hydralist-one-layer,art,btree-olc")]
     pub index: String,
     /// Workloads, comma-separated: load, a, b, c, d, e, f, grow (as load, but keys that were held back), or all

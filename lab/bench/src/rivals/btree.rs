@@ -47,7 +47,7 @@ use archipelago_sync::version_lock::{Version, VersionLock};
 
 use crate::contender::BenchIndex;
 pub(super) use check::check_nodes;
-use keys::InPlace;
+pub(super) use keys::InPlace;
 pub use keys::{LONGEST, TreeKey};
 use node::{Node, Retry, address, pointer};
 

@@ -65,8 +65,11 @@ fn the_caches_are_divided_if_that_is_asked_for() {
 fn contenders_are_all_combinations() {
     let Sim::Ycsb(args) = parse(&["ycsb", "--index", "all", "--workload", "c,a"]) else { panic!() };
     let names: Vec<_> = ycsb::simulated(&args).unwrap().into_iter().map(|it| (it.name, it.cell.workload)).collect();
-    assert_eq!(names.len(), 28);
+    assert_eq!(names.len(), 32);
     assert_eq!(names[0], ("hydralist".to_owned(), "a".to_owned()));
+    // An index without scans is left out of the workload with scans.
+    let line = ["ycsb", "--index", "art,cuckoo-like", "--workload", "c,e"];
+    assert_eq!(contenders(&parse(&line)).unwrap().len(), 3);
     // Exclusive locks have one cell (a workload with its parameters), whatever the percentages are.
     let count = |line: &[&str]| contenders(&parse(line)).unwrap().len();
     assert_eq!(count(&["locks", "--lock", "all"]), 9 + 7 * 3);
@@ -109,6 +112,8 @@ fn wrong_arguments_are_told() {
     assert!(threads(common(&what), &machines::named("this-host").unwrap()).is_err());
     let Sim::Ycsb(args) = parse(&["ycsb", "--keys", "words"]) else { panic!() };
     assert!(ycsb::simulated(&args).is_err());
+    let Sim::Ycsb(args) = parse(&["ycsb", "--index", "cuckoo-like", "--workload", "e"]) else { panic!() };
+    assert!(ycsb::simulated(&args).err().unwrap().to_string().contains("none of them can run --workload e"));
     let Sim::Ycsb(args) = parse(&["ycsb", "--stall", "everything"]) else { panic!() };
     assert!(ycsb::faults(&args).is_err());
     let charged = |line: &[&str]| {

@@ -97,9 +97,11 @@ fn read<K: BenchKey>(map: &dyn Subject<K>, stable: &[K], seed: u64, deadline: De
             let at = rng.random_range(0..stable.len());
             verdict = verdict.and_then(|()| get(session, stable, at));
         }
-        let at = rng.random_range(0..stable.len());
-        let limit = rng.random_range(1..=LONGEST_SCAN);
-        verdict = verdict.and_then(|()| scan(session, stable, at, limit));
+        if map.scans() {
+            let at = rng.random_range(0..stable.len());
+            let limit = rng.random_range(1..=LONGEST_SCAN);
+            verdict = verdict.and_then(|()| scan(session, stable, at, limit));
+        }
         if verdict.is_err() || deadline.passed() {
             return verdict;
         }

@@ -14,7 +14,7 @@ const LONGEST_SCAN: usize = 120;
 
 pub fn examine<K: BenchKey>(map: &dyn Subject<K>, keys: &[K], seed: u64, clock: Clock) -> Verdict {
     let returns_old = map.insert_returns_old();
-    let mut pair = Pair { session: map.session(), returns_old, model: BTreeMap::new() };
+    let mut pair = Pair { session: map.session(), returns_old, scans: map.scans(), model: BTreeMap::new() };
     // Every other key is inserted, so that scans can start from absent keys.
     for (i, key) in keys.iter().enumerate().step_by(2) {
         pair.insert(key, i as u64)?;
@@ -28,12 +28,12 @@ pub fn examine<K: BenchKey>(map: &dyn Subject<K>, keys: &[K], seed: u64, clock: 
             0..30 => pair.insert(key, steps)?,
             30..45 => pair.remove(key)?,
             45..55 => pair.update(key)?,
-            55..80 => pair.get(key)?,
+            dice if dice < 80 || !pair.scans => pair.get(key)?,
             _ => pair.scan(key, rng.random_range(0..=LONGEST_SCAN))?,
         }
         steps += 1;
         if steps.is_multiple_of(1024) && deadline.passed() {
-            return pair.everything(&keys[0]);
+            return pair.everything(keys);
         }
     }
 }
@@ -42,6 +42,7 @@ struct Pair<'a, K> {
     session: Box<dyn Session<K> + 'a>,
     /// Whether the map's `insert` returns the value that it replaced.
     returns_old: bool,
+    scans: bool,
     model: BTreeMap<K, u64>,
 }
 
@@ -88,9 +89,12 @@ impl<K: BenchKey> Pair<'_, K> {
         ))
     }
 
-    /// Scans all entries.
-    fn everything(&mut self, least: &K) -> Verdict {
-        self.scan(least, self.model.len() + 1)
+    /// Compares all entries, by a scan if the map has scans.
+    fn everything(&mut self, keys: &[K]) -> Verdict {
+        match self.scans {
+            true => self.scan(&keys[0], self.model.len() + 1),
+            false => keys.iter().try_for_each(|key| self.get(key)),
+        }
     }
 }
 

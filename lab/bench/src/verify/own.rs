@@ -19,18 +19,22 @@ pub fn examine<K: BenchKey>(map: &dyn Subject<K>, keys: &[K], clock: Clock) -> V
 
 /// Repeats rounds over the writer's keys until the deadline: inserts all, overwrites all, removes every other one.
 fn write<K: BenchKey>(map: &dyn Subject<K>, keys: &[K], writer: usize, deadline: Deadline) -> Verdict {
-    let session = &*map.session();
+    let (session, scans) = (&*map.session(), map.scans());
+    let check = |key: &K, expected, what: &str| {
+        check(session, key, expected, what)?;
+        if scans { check_scan(session, key, expected, what) } else { Ok(()) }
+    };
     let mine = || keys.iter().skip(writer).step_by(WRITERS).enumerate();
     for round in 0u64.. {
         for (i, key) in mine() {
             let value = (round << 32) | i as u64;
             session.insert(key, value);
-            check(session, key, Some(value), "inserted")?;
+            check(key, Some(value), "inserted")?;
             session.insert(key, !value);
-            check(session, key, Some(!value), "overwritten")?;
+            check(key, Some(!value), "overwritten")?;
             if i % 2 == 0 {
                 session.remove(key);
-                check(session, key, None, "removed")?;
+                check(key, None, "removed")?;
             }
             if i % 256 == 0 && deadline.passed() {
                 return Ok(());
@@ -45,6 +49,11 @@ fn check<K: BenchKey>(session: &dyn Session<K>, key: &K, expected: Option<u64>, 
     if found != expected {
         return Err(format!("get of its own key {}, just {what}, returns {found:?}, should be {expected:?}", own()));
     }
+    Ok(())
+}
+
+fn check_scan<K: BenchKey>(session: &dyn Session<K>, key: &K, expected: Option<u64>, what: &str) -> Verdict {
+    let own = || key.readable();
     let mut first = None;
     session.scan(key, 1, &mut |shown, value| first = Some((shown, value)));
     let scanned = first.filter(|(shown, _)| shown == key).map(|(_, value)| value);

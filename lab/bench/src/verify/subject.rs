@@ -13,6 +13,9 @@ pub trait Subject<K>: Sync {
 
     /// Returns whether `insert` returns the value that it replaced.
     fn insert_returns_old(&self) -> bool;
+
+    /// Returns whether the map has scans. If not, the exam leaves them out.
+    fn scans(&self) -> bool;
 }
 
 /// The operations of one thread, as [`OrderedSession`] describes them.
@@ -32,6 +35,10 @@ impl<K: BenchKey, I: BenchIndex<K>> Subject<K> for I {
 
     fn insert_returns_old(&self) -> bool {
         I::INSERT_RETURNS_OLD
+    }
+
+    fn scans(&self) -> bool {
+        I::SCANS
     }
 }
 

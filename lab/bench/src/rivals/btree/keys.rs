@@ -2,6 +2,8 @@
 
 use core::array;
 use core::cmp::Ordering;
+use core::fmt::Debug;
+use core::hash::Hash;
 
 use archipelago_platform::atomic::{self, AtomicU64};
 
@@ -34,7 +36,7 @@ impl<const WORDS: usize> Body for [AtomicU64; WORDS] {
 ///
 /// The words are read and written relaxed, one by one. So a thread that reads a key while another thread writes it may
 /// get words of several keys. The thread validates the node's version before it relies on what it read.
-pub trait InPlace: Copy + Ord + Send + Sync + 'static {
+pub trait InPlace: Copy + Debug + Default + Hash + Ord + Send + Sync + 'static {
     /// Words of a key.
     const WORDS: usize;
 
