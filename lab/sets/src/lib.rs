@@ -21,8 +21,8 @@
 //! | [`RcuHtm`] | linearizable | one after another | run in parallel, each a transaction, or with the nodes that it changes locked |
 //! | [`RcuHtmOneLock`] | linearizable | one after another | run in parallel, each a transaction; after ten aborts, or without hardware transactions, an update holds its scopes' locks |
 //!
-//! [`OverRcuKilobyte`], [`OverRcxKilobyte`], [`OverRcxSuccessorsKilobyte`] and [`RcuHtmOneLockKilobyte`] have nodes of
-//! 1,024 bytes.
+//! [`OverRcuKilobyte`], [`OverRluKilobyte`], [`OverRcxKilobyte`], [`OverRcxSuccessorsKilobyte`] and
+//! [`RcuHtmOneLockKilobyte`] have nodes of 1,024 bytes.
 //!
 //! Rivals with algorithms of their own: the lock-free [`HarrisList`] (also as a table of lists), [`HazardList`] (the
 //! same with hazard pointers) and [`FraserSkipList`]; and [`CitrusTree`], which uses RCU
@@ -75,7 +75,7 @@ pub use optimistic::Optimistic;
 pub use over_mvrlu::OverMvRlu;
 pub use over_rcu::{OverRcu, OverRcuHmcs, OverRcuKilobyte, RcuUnder};
 pub use over_rcx::{OverRcx, OverRcxKilobyte, OverRcxStriped, OverRcxSuccessors, OverRcxSuccessorsKilobyte};
-pub use over_rlu::OverRlu;
+pub use over_rlu::{OverRlu, OverRluKilobyte, RluWith};
 pub use rcu_htm::RcuHtm;
 pub use rcu_htm_one_lock::{RcuHtmOneLock, RcuHtmOneLockKilobyte};
 pub use room::{Kilobyte, Room, Snug};

@@ -9,7 +9,7 @@ use archipelago_check::simulated::{THREADS, explore, explore_transactions, explo
 use archipelago_sets::{
     AllReaders, Citrus, CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu, OverRcu,
     OverRcuHmcs, OverRcuKilobyte, OverRcx, OverRcxStriped, OverRcxSuccessors, OverRcxSuccessorsKilobyte, OverRlu,
-    PredicateCitrusTree, RcuHtm, RcuHtmOneLock, ReadersOfKeys, Set, SetSession, Tree, Waiting, points,
+    OverRluKilobyte, PredicateCitrusTree, RcuHtm, RcuHtmOneLock, ReadersOfKeys, Set, SetSession, Tree, Waiting, points,
 };
 use archipelago_sim::{Client, Fault, Point, SimAlloc, world};
 use archipelago_sync::mvrlu::{self, ClockKind, Tuning};
@@ -72,6 +72,7 @@ fn sets_over_mvrlu_are_linearizable_in_many_schedules() {
 fn sets_over_rlu_are_linearizable_in_many_schedules() {
     each_structure(|_| OverRlu::with(ClockKind::Logical, 0));
     each_structure(|_| OverRlu::with(ClockKind::Hardware, 2));
+    linearizable(Promise::Ordered, List::<OverRluKilobyte>::default);
 }
 
 #[test]
@@ -323,6 +324,34 @@ fn costs_no_more_when_larger<S: Set>(name: &str, make: impl Fn() -> S) {
         size
     };
     assert_flat(name, costs(500, setup, work), 100.0);
+}
+
+/// An update over RLU copies the whole of a node of 1,024 bytes, and a search reads one line of each node.
+#[test]
+fn updates_over_rlu_copy_whole_nodes() {
+    /// Returns the accesses of a look-up of the last of 16 keys, and of a key's removal from the front and insertion.
+    fn cost<M: Mechanism<1>>() -> [f64; 2] {
+        let setup = || {
+            let list = List::<M>::default();
+            (0..16).for_each(|key| assert!(list.session().insert(key, key)));
+            list
+        };
+        let look = |list: &List<M>, operations: u64| {
+            let mut session = list.session();
+            (0..operations).for_each(|_| assert_eq!(session.get(15), Some(15)));
+            operations
+        };
+        let change = |list: &List<M>, operations: u64| {
+            let mut session = list.session();
+            (0..operations).for_each(|_| assert!(session.remove(0).is_some() && session.insert(0, 0)));
+            operations
+        };
+        [costs(200, |_| setup(), look)[0], costs(200, |_| setup(), change)[0]]
+    }
+    let ([look, change], [great_look, great_change]) = (cost::<OverRlu>(), cost::<OverRluKilobyte>());
+    println!("small nodes: {look}, {change}; nodes of 1,024 bytes: {great_look}, {great_change}");
+    // A removal and an insertion make a node of 16 lines. Each copies a node of 16 lines, and writes it back.
+    assert!(great_look <= look && great_change >= change + 6.0 * 15.0);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use archipelago_sets::{
     CitrusTree, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRcuHmcs, OverRcuKilobyte, OverRcx,
-    OverRcxKilobyte, OverRcxStriped, OverRcxSuccessors, OverRcxSuccessorsKilobyte, OverRlu, PredicateCitrusTree,
-    RcuHtm, RcuHtmOneLock, RcuHtmOneLockKilobyte, SynchronousRcu, Tree,
+    OverRcxKilobyte, OverRcxStriped, OverRcxSuccessors, OverRcxSuccessorsKilobyte, OverRlu, OverRluKilobyte,
+    PredicateCitrusTree, RcuHtm, RcuHtmOneLock, RcuHtmOneLockKilobyte, SynchronousRcu, Tree,
 };
 use archipelago_sync::mvrlu::{ClockKind, Collection, Domain, Tuning};
 use archipelago_sync::rcx::{Builder, Rcx, Striped};
@@ -122,6 +122,7 @@ fn all() -> Vec<Over> {
         over!("rlu", rlu("")),
         over!("rlu-ordered", rlu("ordered")),
         over!("rlu-deferred", rlu("deferred")),
+        over!("rlu-1024", OverRluKilobyte::default()),
         over!("mvrlu", mvrlu("")),
         over!("mvrlu-ordered", mvrlu("ordered")),
         over!("mvrlu-background", mvrlu("background")),
