@@ -10,7 +10,7 @@ use archipelago_platform::thread;
 use archipelago_sets::{
     CitrusTree, Forest, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu, OverRcu, OverRcuHmcs,
     OverRcuKilobyte, OverRcx, OverRcxKilobyte, OverRcxStriped, OverRcxSuccessors, OverRcxSuccessorsKilobyte, OverRlu,
-    OverRluKilobyte, PredicateCitrusTree, RcuHtm, RcuHtmOneLock, RcuHtmOneLockKilobyte, Set, SetSession,
+    OverRluKilobyte, OverVersioned, PredicateCitrusTree, RcuHtm, RcuHtmOneLock, RcuHtmOneLockKilobyte, Set, SetSession,
     SynchronousRcu, Tree, Visit,
 };
 use archipelago_sync::mvrlu::{ClockKind, Domain, Tuning};
@@ -71,6 +71,9 @@ fn each(test: &dyn Tested) {
     each_over(test, |_| OverRlu::with(ClockKind::Hardware, 0));
     each_over(test, |_| OverRlu::with(ClockKind::Logical, 10));
     each_over(test, |_| OverRluKilobyte::default());
+    each_over(test, |_| OverVersioned::default());
+    each_over(test, |_| OverVersioned::keeping(1));
+    test.run(Promise::RivalTable, Forest::over(OverVersioned::default(), 5));
     test.run(Promise::Ordered, List::<OverRcu>::default());
     test.run(Promise::Hashed, Hash::<OverRcu>::with_buckets(5));
     test.run(Promise::Ordered, Tree::<OverRcu>::default());
@@ -339,6 +342,7 @@ impl Tested for Lingering {
 fn updates_go_on_beside_a_reader_that_lingers() {
     let test: &dyn Tested = &Lingering { waits: false };
     each_over(test, |_| eager_mvrlu(ClockKind::Logical));
+    each_over(test, |_| OverVersioned::keeping(2));
     each_side_by_side(test);
     test.run(Promise::Ordered, List::<OverRcu>::default());
     test.run(Promise::Hashed, Hash::<OverRcu>::with_buckets(5));

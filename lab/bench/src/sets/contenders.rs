@@ -3,7 +3,7 @@
 use archipelago_sets::{
     CitrusTree, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRcuHmcs, OverRcuKilobyte, OverRcx,
     OverRcxKilobyte, OverRcxStriped, OverRcxSuccessors, OverRcxSuccessorsKilobyte, OverRlu, OverRluKilobyte,
-    PredicateCitrusTree, RcuHtm, RcuHtmOneLock, RcuHtmOneLockKilobyte, SynchronousRcu, Tree,
+    OverVersioned, PredicateCitrusTree, RcuHtm, RcuHtmOneLock, RcuHtmOneLockKilobyte, SynchronousRcu, Tree,
 };
 use archipelago_sync::mvrlu::{ClockKind, Collection, Domain, Tuning};
 use archipelago_sync::rcx::{Builder, Rcx, Striped};
@@ -129,6 +129,7 @@ fn all() -> Vec<Over> {
         over!("mvrlu-ordered-one-collector", mvrlu("ordered-one-collector")),
         over!("mvrlu-ordered-late", mvrlu("ordered-late")),
         over!("mvrlu-ordered-no-dereference", mvrlu("ordered-no-dereference")),
+        over!("versioned", OverVersioned::default()),
         over!("rcx", OverRcx::over(rcx("").build())),
         over!("rcx-no-htm", OverRcx::over(rcx("no-htm").build())),
         over!("rcx-handover", OverRcx::over(rcx("handover").build())),

@@ -299,11 +299,11 @@ impl Tx<'_> {
     /// As for [`get_raw`](Self::get_raw).
     #[inline]
     pub unsafe fn read_first_raw<T: Versioned, R>(&self, object: Raw<T>, bytes: usize, read: impl Fn(&T) -> R) -> R {
-        // SAFETY: the caller's promise.
-        if !self.is_plain
-            && let Some(own) = unsafe { self.own(object) }
-        {
-            return read(own);
+        if !self.is_plain {
+            // SAFETY: the caller's promise.
+            if let Some(own) = unsafe { self.own(object) } {
+                return read(own);
+            }
         }
         // SAFETY: in the section of this transaction; the caller's promise.
         unsafe { self.handle.see_with(object, self.local, bytes, read) }

@@ -1,0 +1,341 @@
+//! Structures over Versioned Programming, after Zhan and Porter (SYSTOR 2016).
+//!
+//! Each node's links have a chain of versions (`version_chain.rs`). A reader takes a snapshot, which is an *epoch*, and
+//! reads of each chain the newest version of an epoch up to its own. An update works on a snapshot, too. It makes a
+//! version of each node that it changes or retires, puts the versions into their chains, and appends its record to the
+//! list of commits (`commit_list.rs`). The place in the list is the epoch. If a commit after the snapshot has changed one
+//! of the nodes, the update has failed: its versions stay in their chains as aborted ones, and the update is repeated on a
+//! new snapshot at once.
+//!
+//! No thread waits for another: if an attempt fails, another thread's update has committed, or has retired a node.
+//!
+//! Two updates that change the same nodes conflict; an update that only reads what another changes does not. So
+//! snapshots are as those of MV-RLU (snapshot isolation), and suffice for the structures for the same reason.
+//!
+//! What is not needed any more is retired by RCU. So a reader that stays in its section stops all of it: memory grows by
+//! what updates make (the `hostile` tests state how much).
+
+use core::ptr::NonNull;
+
+use archipelago_platform::touch;
+use archipelago_sync::rcu::{Domain, Guard, Reader};
+
+use crate::commit_list::{CommitList, Moment, Record};
+use crate::mechanism::{Change, Conflict, Mechanism, Node, Session, Update, View};
+use crate::version_chain::{Object, Version, VersionedLink};
+
+/// Structures over Versioned Programming (Zhan and Porter, 2016): lock-free updates of several nodes at once, with chains
+/// of versions and one list of all commits.
+pub struct OverVersioned {
+    domain: Domain,
+    commits: CommitList,
+}
+
+/// The default number of commits that are kept for sessions that begin or were idle.
+const KEPT: u64 = if cfg!(loom) { 2 } else { 1024 };
+
+impl OverVersioned {
+    /// Makes the mechanism with this number of commits (0 counts as 1) that are kept for sessions that begin or were
+    /// idle. A greater number takes more memory, 64 bytes a commit, and such sessions walk further.
+    pub fn keeping(commits: u64) -> Self {
+        Self { domain: Domain::new(), commits: CommitList::new(commits) }
+    }
+}
+
+impl Default for OverVersioned {
+    fn default() -> Self {
+        Self::keeping(KEPT)
+    }
+}
+
+impl<const LINKS: usize> Mechanism<LINKS> for OverVersioned {
+    type Link = VersionedLink<LINKS>;
+    type Session<'m> = VersionedSession<'m, LINKS>;
+
+    fn for_scopes(self, _: usize) -> Self {
+        self
+    }
+
+    fn root(&self) -> VersionedLink<LINKS> {
+        VersionedLink::new(Node { key: 0, next: [None; LINKS], value: 0 })
+    }
+
+    fn session(&self) -> VersionedSession<'_, LINKS> {
+        let (reader, plan) = (self.domain.reader(), Plan { writes: Vec::new(), made: Vec::new() });
+        VersionedSession { over: self, reader, last: Moment::NEVER, plan, aborts: 0 }
+    }
+}
+
+/// A node that an update changes or retires.
+struct Write<const LINKS: usize> {
+    link: VersionedLink<LINKS>,
+    /// The update's version, in the chain or not yet.
+    version: NonNull<Version<LINKS>>,
+    retires: bool,
+}
+
+/// The changes of an update.
+struct Plan<const LINKS: usize> {
+    writes: Vec<Write<LINKS>>,
+    /// The new nodes.
+    made: Vec<VersionedLink<LINKS>>,
+}
+
+impl<const LINKS: usize> Plan<LINKS> {
+    fn place(&self, link: VersionedLink<LINKS>) -> Option<usize> {
+        touch(self.writes.as_ptr(), size_of_val(&self.writes[..]));
+        self.writes.iter().position(|write| write.link == link)
+    }
+
+    /// Frees everything. The first `put` versions are in chains, and stay there unless the node is new.
+    fn discard(&mut self, put: usize) {
+        for (place, write) in self.writes.drain(..).enumerate() {
+            if place < put {
+                // SAFETY: a version in a chain is not freed in the section that put it there.
+                unsafe { write.version.as_ref() }.aborted();
+            } else {
+                // SAFETY: a box that no other thread knows.
+                drop(unsafe { Box::from_raw(write.version.as_ptr()) });
+            }
+        }
+        for link in self.made.drain(..) {
+            // SAFETY: only the update's versions lead to the node; they are aborted, so no thread reads their links.
+            unsafe { link.free() };
+        }
+    }
+}
+
+#[doc(hidden)]
+pub struct VersionedSession<'m, const LINKS: usize> {
+    over: &'m OverVersioned,
+    reader: Reader<'m>,
+    last: Moment,
+    plan: Plan<LINKS>,
+    aborts: u64,
+}
+
+impl<'m, const LINKS: usize> VersionedSession<'m, LINKS> {
+    /// Enters a section, and takes a snapshot.
+    #[inline]
+    fn begin(&mut self) -> (Guard<'m>, At) {
+        let guard = self.reader.enter();
+        // SAFETY: in a section.
+        self.last = unsafe { self.over.commits.now(self.last) };
+        (guard, At(self.last.epoch()))
+    }
+
+    /// Tries to commit the plan, on the snapshot at `last`. The plan is empty afterwards. Returns whether it succeeded.
+    fn commit(&mut self, guard: &Guard<'_>) -> bool {
+        let writes = &self.plan.writes;
+        let record = Box::into_raw(Record::new(writes.iter().map(|write| write.link.address())));
+        // SAFETY: the snapshot saw the node, or the node is new.
+        let put = |write: &Write<LINKS>| unsafe { write.link.object().put(write.version, record) };
+        let count = writes.iter().take_while(|write| put(write)).count();
+        let is_put = count == writes.len();
+        // SAFETY: `last` is of this section, and the record is a box.
+        let moment = is_put.then(|| unsafe { self.over.commits.append(record, self.last) }).flatten();
+        let Some(moment) = moment else {
+            self.plan.discard(count);
+            // SAFETY: the record is not in the list, and the versions are aborted: no thread asks it any more.
+            unsafe { guard.retire_box(record) };
+            return false;
+        };
+        self.last = moment;
+        // SAFETY: a version in a chain is not freed in the section that put it there.
+        writes.iter().for_each(|write| unsafe { write.version.as_ref() }.committed(moment.epoch()));
+        // SAFETY: just appended; no version leads to the record any more.
+        unsafe { self.over.commits.finish(moment, guard) };
+        for write in self.plan.writes.drain(..) {
+            // SAFETY: just committed. The structure promises that no remaining node has a link to a retired node.
+            unsafe {
+                write.version.as_ref().retire_below(guard);
+                if write.retires {
+                    write.link.retire(write.version, guard);
+                }
+            }
+        }
+        self.plan.made.clear();
+        true
+    }
+}
+
+impl<const LINKS: usize> Session<LINKS> for VersionedSession<'_, LINKS> {
+    type Link = VersionedLink<LINKS>;
+    type View<'s>
+        = At
+    where
+        Self: 's;
+    type Update<'s>
+        = Changing<'s, LINKS>
+    where
+        Self: 's;
+
+    #[inline]
+    fn read<R>(&mut self, body: impl FnOnce(&At) -> R) -> R {
+        let (_guard, at) = self.begin();
+        body(&at)
+    }
+
+    #[inline]
+    fn read_at_once<R>(&mut self, _: &[usize], body: impl FnOnce(&At) -> R) -> R {
+        let (_guard, at) = self.begin();
+        body(&at)
+    }
+
+    fn update<R>(&mut self, _: &[usize], mut body: impl FnMut(&mut Changing<'_, LINKS>) -> Result<R, Conflict>) -> R {
+        debug_assert!(self.plan.writes.is_empty(), "an update within an update");
+        self.reader.give_way();
+        loop {
+            let (guard, at) = self.begin();
+            match body(&mut Changing { at, plan: &mut self.plan }) {
+                Ok(result) if self.plan.writes.is_empty() => {
+                    self.plan.discard(0);
+                    return result;
+                }
+                Ok(result) if self.commit(&guard) => return result,
+                Ok(_) => {}
+                Err(Conflict) => self.plan.discard(0),
+            }
+            self.aborts += 1;
+        }
+    }
+
+    fn aborts(&self) -> u64 {
+        self.aborts
+    }
+}
+
+/// The snapshot of an epoch.
+#[doc(hidden)]
+#[derive(Clone, Copy)]
+pub struct At(u64);
+
+impl At {
+    /// Returns a node and the version of its links that the snapshot sees.
+    ///
+    /// # Safety
+    /// As [`View::step`].
+    #[inline]
+    unsafe fn see<'s, const LINKS: usize>(self, link: VersionedLink<LINKS>) -> (&'s Object<LINKS>, &'s Version<LINKS>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let object = link.object();
+            (object, object.at(self.0))
+        }
+    }
+}
+
+impl<const LINKS: usize> View<LINKS> for At {
+    type Link = VersionedLink<LINKS>;
+
+    #[inline]
+    unsafe fn step(&self, link: VersionedLink<LINKS>, side: usize) -> (u64, Option<VersionedLink<LINKS>>) {
+        // SAFETY: the caller's promise.
+        let (object, version) = unsafe { self.see(link) };
+        (*object.key, version.next[side])
+    }
+
+    #[inline]
+    unsafe fn toward(&self, link: VersionedLink<LINKS>, key: u64) -> (u64, Option<VersionedLink<LINKS>>) {
+        // SAFETY: the caller's promise.
+        let (object, version) = unsafe { self.see(link) };
+        let here = *object.key;
+        (here, version.next[usize::from(key > here)])
+    }
+
+    #[inline]
+    unsafe fn node(&self, link: VersionedLink<LINKS>) -> Node<VersionedLink<LINKS>, LINKS> {
+        // SAFETY: the caller's promise.
+        let (object, version) = unsafe { self.see(link) };
+        Node { key: *object.key, next: *version.next, value: *object.value }
+    }
+}
+
+/// An update while it is being decided. It sees its own changes.
+#[doc(hidden)]
+pub struct Changing<'s, const LINKS: usize> {
+    at: At,
+    plan: &'s mut Plan<LINKS>,
+}
+
+impl<const LINKS: usize> Changing<'_, LINKS> {
+    /// Returns the links of a node that the update has changed.
+    #[inline]
+    fn own(&self, link: VersionedLink<LINKS>) -> Option<[Option<VersionedLink<LINKS>>; LINKS]> {
+        if self.plan.writes.is_empty() {
+            return None;
+        }
+        // SAFETY: the version is the update's own, and not in a chain yet.
+        self.plan.place(link).map(|place| *unsafe { self.plan.writes[place].version.as_ref() }.next)
+    }
+
+    /// Returns the update's version of a node.
+    ///
+    /// # Safety
+    /// As [`View::step`].
+    unsafe fn write(&mut self, link: VersionedLink<LINKS>) -> &mut Write<LINKS> {
+        let place = self.plan.place(link).unwrap_or_else(|| {
+            // SAFETY: the caller's promise.
+            let version = Version::pending(unsafe { self.at.node(link) }.next);
+            self.plan.writes.push(Write { link, version, retires: false });
+            self.plan.writes.len() - 1
+        });
+        &mut self.plan.writes[place]
+    }
+}
+
+impl<const LINKS: usize> View<LINKS> for Changing<'_, LINKS> {
+    type Link = VersionedLink<LINKS>;
+
+    #[inline]
+    unsafe fn step(&self, link: VersionedLink<LINKS>, side: usize) -> (u64, Option<VersionedLink<LINKS>>) {
+        // SAFETY: the caller's promise.
+        let seen = unsafe { self.at.step(link, side) };
+        self.own(link).map_or(seen, |next| (seen.0, next[side]))
+    }
+
+    #[inline]
+    unsafe fn toward(&self, link: VersionedLink<LINKS>, key: u64) -> (u64, Option<VersionedLink<LINKS>>) {
+        // SAFETY: the caller's promise.
+        let (here, next) = unsafe { self.at.toward(link, key) };
+        (here, self.own(link).map_or(next, |own| own[usize::from(key > here)]))
+    }
+
+    #[inline]
+    unsafe fn node(&self, link: VersionedLink<LINKS>) -> Node<VersionedLink<LINKS>, LINKS> {
+        // SAFETY: the caller's promise.
+        let seen = unsafe { self.at.node(link) };
+        Node { next: self.own(link).unwrap_or(seen.next), ..seen }
+    }
+}
+
+impl<const LINKS: usize> Update<LINKS> for Changing<'_, LINKS> {
+    unsafe fn set_next(
+        &mut self,
+        link: VersionedLink<LINKS>,
+        side: usize,
+        change: Change<VersionedLink<LINKS>>,
+    ) -> Result<(), Conflict> {
+        // SAFETY: the caller's promise.
+        let write = unsafe { self.write(link) };
+        // SAFETY: the version is the update's own, and not in a chain yet.
+        unsafe { write.version.as_mut() }.next[side] = change.to;
+        Ok(())
+    }
+
+    unsafe fn alloc(&mut self, node: Node<VersionedLink<LINKS>, LINKS>) -> VersionedLink<LINKS> {
+        let link = VersionedLink::new(node);
+        self.plan.made.push(link);
+        link
+    }
+
+    unsafe fn retire(
+        &mut self,
+        link: VersionedLink<LINKS>,
+        _: &Node<VersionedLink<LINKS>, LINKS>,
+    ) -> Result<(), Conflict> {
+        // SAFETY: the caller's promise.
+        unsafe { self.write(link) }.retires = true;
+        Ok(())
+    }
+}
