@@ -96,6 +96,11 @@ pub mod points {
     /// An update over [`OverRcx`](crate::OverRcx) or [`RcuHtm`](crate::RcuHtm) has been decided, and has locked
     /// nothing.
     pub const DECIDED: &str = "update: decided";
+    /// A commit over [`OverVersioned`](crate::OverVersioned) is in the list, and its versions do not have their epoch.
+    pub const APPENDED: &str = "versioned: appended";
+    /// An update over [`OverVersioned`](crate::OverVersioned) has put its versions into their chains, and is not in the
+    /// list.
+    pub const PUT: &str = "versioned: put";
 }
 
 /// A structure that threads use through a session each.

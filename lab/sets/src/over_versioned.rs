@@ -17,11 +17,13 @@
 
 use core::ptr::NonNull;
 
+use archipelago_platform::hint::point;
 use archipelago_platform::touch;
 use archipelago_sync::rcu::{Domain, Guard, Reader};
 
 use crate::commit_list::{CommitList, Moment, Record};
 use crate::mechanism::{Change, Conflict, Mechanism, Node, Session, Update, View};
+use crate::points;
 use crate::version_chain::{Object, Version, VersionedLink};
 
 /// Structures over Versioned Programming (Zhan and Porter, 2016): lock-free updates of several nodes at once, with chains
@@ -132,6 +134,7 @@ impl<'m, const LINKS: usize> VersionedSession<'m, LINKS> {
         let put = |write: &Write<LINKS>| unsafe { write.link.object().put(write.version, record) };
         let count = writes.iter().take_while(|write| put(write)).count();
         let is_put = count == writes.len();
+        point(points::PUT);
         // SAFETY: `last` is of this section, and the record is a box.
         let moment = is_put.then(|| unsafe { self.over.commits.append(record, self.last) }).flatten();
         let Some(moment) = moment else {
@@ -141,6 +144,7 @@ impl<'m, const LINKS: usize> VersionedSession<'m, LINKS> {
             return false;
         };
         self.last = moment;
+        point(points::APPENDED);
         // SAFETY: a version in a chain is not freed in the section that put it there.
         writes.iter().for_each(|write| unsafe { write.version.as_ref() }.committed(moment.epoch()));
         // SAFETY: just appended; no version leads to the record any more.

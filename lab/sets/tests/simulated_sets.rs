@@ -9,7 +9,8 @@ use archipelago_check::simulated::{THREADS, explore, explore_transactions, explo
 use archipelago_sets::{
     AllReaders, Citrus, CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu, OverRcu,
     OverRcuHmcs, OverRcuKilobyte, OverRcx, OverRcxStriped, OverRcxSuccessors, OverRcxSuccessorsKilobyte, OverRlu,
-    OverRluKilobyte, PredicateCitrusTree, RcuHtm, RcuHtmOneLock, ReadersOfKeys, Set, SetSession, Tree, Waiting, points,
+    OverRluKilobyte, OverVersioned, PredicateCitrusTree, RcuHtm, RcuHtmOneLock, ReadersOfKeys, Set, SetSession, Tree,
+    Waiting, points,
 };
 use archipelago_sim::{Client, Fault, Point, SimAlloc, world};
 use archipelago_sync::mvrlu::{self, ClockKind, Tuning};
@@ -73,6 +74,30 @@ fn sets_over_rlu_are_linearizable_in_many_schedules() {
     each_structure(|_| OverRlu::with(ClockKind::Logical, 0));
     each_structure(|_| OverRlu::with(ClockKind::Hardware, 2));
     linearizable(Promise::Ordered, List::<OverRluKilobyte>::default);
+}
+
+/// Threads stall anywhere, where their versions are in the chains and nothing is decided, and where their commit is
+/// decided and its versions have no epoch.
+#[test]
+fn sets_over_versioned_programming_are_linearizable_in_many_schedules() {
+    fn run<S: Set>(promise: Promise, make: impl Fn() -> S) {
+        let faults = |seed: u64| {
+            let named = |name: &str| Point::Named { name: name.to_owned(), nth: 1 + seed / 4 % 5 };
+            let (thread, at) = match seed % 4 {
+                0 => return vec![],
+                1 => (None, Point::OneIn(100)),
+                2 => (Some(seed as usize % THREADS), named(points::PUT)),
+                _ => (Some(seed as usize / 4 % THREADS), named(points::APPENDED)),
+            };
+            vec![Fault::Stall { thread, at, for_ns: 20_000 }]
+        };
+        linearizable_by(promise, make, &|setup, client, end| explore_with(200, faults, setup, client, end));
+    }
+    for kept in [1, 3, 1024] {
+        run(Promise::Ordered, || List::over(OverVersioned::keeping(kept)));
+        run(Promise::Hashed, || Hash::over(OverVersioned::keeping(kept), 3));
+        run(Promise::Ordered, || Tree::over(OverVersioned::keeping(kept)));
+    }
 }
 
 #[test]
@@ -279,6 +304,7 @@ fn ranges_are_ascending_and_have_all_that_stays() {
     over(OverRcu::default);
     over(|| OverMvRlu::with(eager(ClockKind::Logical)));
     over(|| OverRlu::with(ClockKind::Logical, 0));
+    over(|| OverVersioned::keeping(3));
     ranges_hold(CitrusTree::default);
     ranges_hold(PredicateCitrusTree::default);
     ranges_hold(HarrisList::default);
@@ -359,6 +385,7 @@ fn costs_grow_with_no_set() {
     costs_no_history("a list over RCU", List::<OverRcu>::default);
     costs_no_history("a list over RLU", || List::over(OverRlu::with(ClockKind::Logical, 2)));
     costs_no_history("a list over MV-RLU", || List::over(OverMvRlu::with(mvrlu::Domain::builder())));
+    costs_no_history("a list over Versioned Programming", List::<OverVersioned>::default);
     costs_no_history("a list over RCX", || List::over(OverRcx::default()));
     costs_no_history("a list over RCU-HTM", || List::over(RcuHtm::default()));
     costs_no_history("Harris's list", HarrisList::default);
@@ -366,6 +393,7 @@ fn costs_grow_with_no_set() {
     costs_no_history("a hash table over MV-RLU", || Hash::over(OverMvRlu::with(mvrlu::Domain::builder()), 3));
     costs_no_more_when_larger("a tree over RCU", Tree::<OverRcu>::default);
     costs_no_more_when_larger("a tree over MV-RLU", || Tree::over(OverMvRlu::with(mvrlu::Domain::builder())));
+    costs_no_more_when_larger("a tree over Versioned Programming", Tree::<OverVersioned>::default);
     costs_no_more_when_larger("a tree over RCX", || Tree::over(OverRcx::default()));
     costs_no_more_when_larger("Citrus", CitrusTree::default);
     costs_no_more_when_larger("Citrus over predicate RCU", PredicateCitrusTree::default);
