@@ -343,3 +343,107 @@ impl<const LINKS: usize> Update<LINKS> for Changing<'_, LINKS> {
         Ok(())
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::list::{get, insert, remove, retire_all};
+
+    /// Runs `body` with a mechanism and its root. (The traits let callers that know the session's type name it only if it
+    /// borrows nothing.)
+    fn with<R>(kept: u64, body: impl FnOnce(&'static OverVersioned, VersionedLink<1>) -> R) -> R {
+        let over: &'static OverVersioned = Box::leak(Box::new(OverVersioned::keeping(kept)));
+        let root = Mechanism::<1>::root(over);
+        let result = body(over, root);
+        // SAFETY: no other thread uses the list.
+        unsafe { retire_all(&mut Mechanism::<1>::session(over), 0, root) };
+        // SAFETY: leaked above; its sessions have ended with the body.
+        drop(unsafe { Box::from_raw(core::ptr::from_ref(over).cast_mut()) });
+        result
+    }
+
+    /// Runs `one` as an update of one session. Within the first attempt, `other` runs as an update of another session.
+    /// Returns the results, and how many attempts have failed.
+    fn meet<A, B>(
+        keys: &[u64],
+        one: impl Fn(&mut Changing<'_, 1>, VersionedLink<1>) -> Result<A, Conflict>,
+        other: impl Fn(&mut Changing<'_, 1>, VersionedLink<1>) -> Result<B, Conflict>,
+    ) -> (A, B, u64, Vec<u64>) {
+        with(2, |over, root| {
+            let (mut first, mut second) = (over.session(), over.session());
+            keys.iter().for_each(|key| assert!(second.update(&[0], |tx| insert(tx, root, *key, *key))));
+            let mut met = None;
+            let done = first.update(&[0], |tx| {
+                let done = one(tx, root)?;
+                met.get_or_insert_with(|| second.update(&[0], |tx| other(tx, root)));
+                Ok(done)
+            });
+            let left = first.read(|view| (0..100).filter(|key| get(view, root, *key).is_some()).collect());
+            (done, met.expect("the update was run"), Session::<1>::aborts(&first), left)
+        })
+    }
+
+    #[test]
+    fn versioned_updates_of_different_nodes_both_commit() {
+        let met = meet(&[10, 20, 30], |tx, root| insert(tx, root, 11, 0), |tx, root| insert(tx, root, 31, 0));
+        assert_eq!(met, (true, true, 0, vec![10, 11, 20, 30, 31]));
+    }
+
+    #[test]
+    fn a_versioned_update_fails_if_its_node_was_changed() {
+        let met = meet(&[10, 20], |tx, root| insert(tx, root, 11, 0), |tx, root| insert(tx, root, 12, 0));
+        assert_eq!(met, (true, true, 1, vec![10, 11, 12, 20]));
+        // The version of the other node stays in its chain, and goes with the next commit.
+        let met = meet(
+            &[10, 20],
+            |tx, root| Ok((remove(tx, root, 20)?, insert(tx, root, 5, 0)?)),
+            |tx, root| insert(tx, root, 6, 0),
+        );
+        assert_eq!(met, ((Some(20), true), true, 1, vec![5, 6, 10]));
+    }
+
+    #[test]
+    fn a_versioned_update_fails_if_its_node_was_retired() {
+        let met = meet(&[10, 20], |tx, root| insert(tx, root, 11, 0), |tx, root| remove(tx, root, 10));
+        assert_eq!(met, (true, Some(10), 1, vec![11, 20]));
+        let met = meet(&[10, 20], |tx, root| remove(tx, root, 20), |tx, root| remove(tx, root, 20));
+        assert_eq!(met, (None, Some(20), 1, vec![10]));
+    }
+
+    /// A closed chain takes no version. What the update had put elsewhere is aborted.
+    #[test]
+    fn versioned_chains_of_retired_nodes_are_closed() {
+        with(1024, |over, _| {
+            let mut session: VersionedSession<'_, 1> = over.session();
+            let link = VersionedLink::new(Node { key: 1, next: [None], value: 2 });
+            let (_guard, _) = session.begin();
+            // SAFETY: the node is this thread's, and is retired once.
+            unsafe {
+                session.update(&[0], |tx| tx.retire(link, &tx.node(link)));
+                let late = Version::pending([None]);
+                assert!(!link.object().put(late, core::ptr::null()));
+                drop(Box::from_raw(late.as_ptr()));
+            }
+        });
+    }
+
+    /// Many commits beside a session that rests: it begins at the kept commits, and the others are freed.
+    #[test]
+    fn versioned_sessions_that_rest_find_the_list() {
+        with(2, |over, root| {
+            let (mut rests, mut works) = (over.session(), over.session());
+            for key in 0..20 {
+                assert!(works.update(&[0], |tx| insert(tx, root, key, key)));
+                if key % 7 == 0 {
+                    assert_eq!(rests.read(|view| get(view, root, key)), Some(key));
+                }
+            }
+            assert_eq!(rests.update(&[0], |tx| remove(tx, root, 3)), Some(3));
+        });
+    }
+
+    #[test]
+    fn versions_have_half_a_cache_line_and_records_one() {
+        assert_eq!((size_of::<Version<1>>(), size_of::<Object<1>>(), size_of::<Record>()), (32, 24, 64));
+    }
+}
