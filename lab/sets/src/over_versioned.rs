@@ -352,13 +352,15 @@ mod tests {
     /// Runs `body` with a mechanism and its root. (The traits let callers that know the session's type name it only if it
     /// borrows nothing.)
     fn with<R>(kept: u64, body: impl FnOnce(&'static OverVersioned, VersionedLink<1>) -> R) -> R {
-        let over: &'static OverVersioned = Box::leak(Box::new(OverVersioned::keeping(kept)));
+        let leaked = Box::into_raw(Box::new(OverVersioned::keeping(kept)));
+        // SAFETY: freed below, when the sessions have ended.
+        let over: &'static OverVersioned = unsafe { &*leaked };
         let root = Mechanism::<1>::root(over);
         let result = body(over, root);
         // SAFETY: no other thread uses the list.
         unsafe { retire_all(&mut Mechanism::<1>::session(over), 0, root) };
         // SAFETY: leaked above; its sessions have ended with the body.
-        drop(unsafe { Box::from_raw(core::ptr::from_ref(over).cast_mut()) });
+        drop(unsafe { Box::from_raw(leaked) });
         result
     }
 
