@@ -144,8 +144,8 @@ impl<const LINKS: usize> VersionedLink<LINKS> {
         // SAFETY: not retired before this.
         let newest = &unsafe { self.object() }.newest;
         let mut at = newest.load(Ordering::Acquire);
-        // Acquire: the versions that were put there are seen. Release: a thread that finds the mark has nothing to read,
-        // but later readers of the chain come through this exchange.
+        // Acquire: the versions that were put there are seen, before they are retired. Release keeps the order for
+        // earlier sections, which may still walk the chain.
         while let Err(now) = newest.compare_exchange(at, tagged(at), Ordering::AcqRel, Ordering::Acquire) {
             at = now;
         }
