@@ -5,8 +5,8 @@
 //! - A *snapshot* walks the list to its end. It sees the commits that it has passed.
 //! - A *commit* walks on from its snapshot. If a commit that it meets has changed an object that it changes, too, it
 //!   fails. At the list's end it appends itself by one exchange: this decides it.
-//! - A walk writes the epoch into each record that has none yet. Otherwise versions of a commit whose thread was stopped
-//!   after the exchange would be invisible to snapshots that passed the commit.
+//! - A walk writes the epoch into each record that has none yet. Otherwise versions of a commit whose thread was
+//!   stopped after the exchange would be invisible to snapshots that passed the commit.
 //!
 //! # Why every record but the last has its epoch
 //! The thread that appends a record has passed the record before it, and has written the epoch there.
@@ -14,15 +14,16 @@
 //! # Orderings
 //! A record's content, and the versions that lead to it, are written before the record is appended with Release. A walk
 //! reads each link with Acquire. So a snapshot sees all that commits up to its epoch have done. A walk that begins at
-//! [`recent`](CommitList::recent) sees what came before, too: the thread that moved `recent` (Release) had passed it, and
-//! `recent` is read with Acquire. The epoch itself could be read and written with Relaxed. A thread needs the epoch only
-//! of records that it has passed, and it has then read the epoch there or written it.
+//! [`recent`](CommitList::recent) sees what came before, too: the thread that moved `recent` (Release) had passed it,
+//! and `recent` is read with Acquire. The epoch itself could be read and written with Relaxed. A thread needs the epoch
+//! only of records that it has passed, and it has then read the epoch there or written it.
 //!
 //! # When a record is freed
 //! Walks come to a record from the record before it, from `recent`, or from the session's last epoch. The last is used
 //! only if it is not before `recent`, which is read in the section of the walk. Versions lead to the record until the
 //! committer has written the epoch into them. So a record is retired when both are so: `recent` has passed it, and its
-//! committer has finished. The later of the two threads retires it. A section that begins afterwards finds no way to it.
+//! committer has finished. The later of the two threads retires it. A section that begins afterwards finds no way to
+//! it.
 
 use core::marker::PhantomData;
 use core::ptr;

@@ -151,9 +151,9 @@ pub trait SetSession {
     fn range(&mut self, from: u64, to: u64) -> Vec<(u64, u64)>;
 
     /// Stays in a read-side section until the visit is over: a stuck reader for measurements. The effect on other
-    /// threads depends on the mechanism. Memory grows (over [`OverVersioned`], by all that updates make); or updates wait for the section's end (all updates over RLU; all
-    /// removals over [`SynchronousRcu`]; over [`OverRcu`] and in [`CitrusTree`], removals that replace a node of a
-    /// tree). In a [`HazardList`] the visit has no effect.
+    /// threads depends on the mechanism. Memory grows (over [`OverVersioned`], by all that updates make); or updates
+    /// wait for the section's end (all updates over RLU; all removals over [`SynchronousRcu`]; over [`OverRcu`] and in
+    /// [`CitrusTree`], removals that replace a node of a tree). In a [`HazardList`] the visit has no effect.
     ///
     /// No code of the caller runs in the section. An update in the section, by another session of the same thread,
     /// would wait for its own thread.

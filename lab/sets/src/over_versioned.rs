@@ -3,17 +3,17 @@
 //! Each node's links have a chain of versions (`version_chain.rs`). A reader takes a snapshot, which is an *epoch*, and
 //! reads of each chain the newest version of an epoch up to its own. An update works on a snapshot, too. It makes a
 //! version of each node that it changes or retires, puts the versions into their chains, and appends its record to the
-//! list of commits (`commit_list.rs`). The place in the list is the epoch. If a commit after the snapshot has changed one
-//! of the nodes, the update has failed: its versions stay in their chains as aborted ones, and the update is repeated on a
-//! new snapshot at once.
+//! list of commits (`commit_list.rs`). The place in the list is the epoch. If a commit after the snapshot has changed
+//! one of the nodes, the update has failed: its versions stay in their chains as aborted ones, and the update is
+//! repeated on a new snapshot at once.
 //!
 //! No thread waits for another: if an attempt fails, another thread's update has committed, or has retired a node.
 //!
 //! Two updates that change the same nodes conflict; an update that only reads what another changes does not. So
 //! snapshots are as those of MV-RLU (snapshot isolation), and suffice for the structures for the same reason.
 //!
-//! What is not needed any more is retired by RCU. So a reader that stays in its section stops all of it: memory grows by
-//! what updates make (the `hostile` tests state how much).
+//! What is not needed any more is retired by RCU. So a reader that stays in its section stops all of it: memory grows
+//! by what updates make (the `hostile` tests state how much).
 
 use core::ptr::NonNull;
 
@@ -26,8 +26,8 @@ use crate::mechanism::{Change, Conflict, Mechanism, Node, Session, Update, View}
 use crate::points;
 use crate::version_chain::{Object, Version, VersionedLink};
 
-/// Structures over Versioned Programming (Zhan and Porter, 2016): lock-free updates of several nodes at once, with chains
-/// of versions and one list of all commits.
+/// Structures over Versioned Programming (Zhan and Porter, 2016): lock-free updates of several nodes at once, with
+/// chains of versions and one list of all commits.
 pub struct OverVersioned {
     domain: Domain,
     commits: CommitList,
@@ -349,8 +349,8 @@ mod tests {
     use super::*;
     use crate::list::{get, insert, remove, retire_all};
 
-    /// Runs `body` with a mechanism and its root. (The traits let callers that know the session's type name it only if it
-    /// borrows nothing.)
+    /// Runs `body` with a mechanism and its root. (The traits let callers that know the session's type name it only if
+    /// it borrows nothing.)
     fn with<R>(kept: u64, body: impl FnOnce(&'static OverVersioned, VersionedLink<1>) -> R) -> R {
         let leaked = Box::into_raw(Box::new(OverVersioned::keeping(kept)));
         // SAFETY: freed below, when the sessions have ended.

@@ -1,9 +1,9 @@
-//! The objects of Versioned Programming, and the chains of their versions. A chain has *all* versions: those of commits,
-//! those of updates that are not decided, and those of updates that have failed. The newest is first.
+//! The objects of Versioned Programming, and the chains of their versions. A chain has *all* versions: those of
+//! commits, those of updates that are not decided, and those of updates that have failed. The newest is first.
 //!
-//! A version stays in its chain until a later version of the object is committed. Then no later section walks on from the
-//! committed version, so what is below it is freed without being unlinked: the versions down to the last one that was
-//! committed before, which is the last that earlier sections read.
+//! A version stays in its chain until a later version of the object is committed. Then no later section walks on from
+//! the committed version, so what is below it is freed without being unlinked: the versions down to the last one that
+//! was committed before, which is the last that earlier sections read.
 //!
 //! # Why committed versions lie in the order of their epochs
 //! Let two updates of an object commit, one later than the other. The later one had passed the earlier commit when its
@@ -11,10 +11,10 @@
 //! after the earlier version, hence above it.
 //!
 //! # Why nothing is freed twice, or too early
-//! Below a version that was just committed, down to the one committed before, lie versions of updates that fail: each of
-//! them began before this commit, and changes the same object. No other commit has the object until a later snapshot, so
-//! only this committer retires them, and the version at the end. Threads whose updates fail still write into their
-//! versions. They do so in their sections, which began before the commit.
+//! Below a version that was just committed, down to the one committed before, lie versions of updates that fail: each
+//! of them began before this commit, and changes the same object. No other commit has the object until a later
+//! snapshot, so only this committer retires them, and the version at the end. Threads whose updates fail still write
+//! into their versions. They do so in their sections, which began before the commit.
 //!
 //! A retired object's chain is closed by a mark in its first link, after which no version is put there. So the chain is
 //! complete when its versions are retired with the object.

@@ -285,9 +285,9 @@ fn a_key_that_comes_and_goes_beside_a_held_snapshot_leaks_nothing() {
     assert!(most <= 128 * 1024, "{most} bytes for one key");
 }
 
-/// Over Versioned Programming a reader that stays keeps all that updates give up: for each insertion and removal of a key
-/// a node, three versions above its first one, two records of commits, and their entries in RCU's bags. When the reader
-/// has left, it is freed.
+/// Over Versioned Programming a reader that stays keeps all that updates give up: for each insertion and removal of a
+/// key a node, three versions above its first one, two records of commits, and their entries in RCU's bags. When the
+/// reader has left, it is freed.
 #[test]
 fn beside_a_reader_that_stays_versions_take_bounded_memory_and_are_freed_after_it() {
     const PAIRS: usize = 20_000;
@@ -313,8 +313,8 @@ fn beside_a_reader_that_stays_versions_take_bounded_memory_and_are_freed_after_i
     assert!(left < REST, "{left} bytes after the reader has left");
 }
 
-/// Updates that fail leave their versions in the chains. The versions of one node go with its next commit, and all of them
-/// with the set.
+/// Updates that fail leave their versions in the chains. The versions of one node go with its next commit, and all of
+/// them with the set.
 #[test]
 fn versions_of_updates_that_fail_are_freed() {
     let _alone = alone();
