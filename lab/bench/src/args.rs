@@ -139,8 +139,8 @@ pub struct Sets {
     /// Structures, comma-separated: list, hash, tree, or all
     #[arg(long, default_value = "all")]
     pub structure: String,
-    /// Mechanisms, comma-separated: rcu, rlu, mvrlu, rcx, rcu-htm, fglock, variants of them (an unknown name lists all),
-    /// harris, harris-hp, citrus, citrus-predicate, or all
+    /// Mechanisms, comma-separated: rcu, rlu, mvrlu, versioned, rcx, rcu-htm, fglock, variants of them (an unknown name
+    /// lists all), harris, harris-hp, citrus, citrus-predicate, or all
     #[arg(long, default_value = "rcu,rlu,mvrlu,harris,citrus")]
     pub mechanism: String,
     /// Add one reader that stays in its critical section for the whole run; the table shows by how much memory grows

@@ -13,6 +13,7 @@
 //! |---|---|---|---|
 //! | [`OverMvRlu`] | linearizable | a snapshot, never waits | run in parallel; an update that conflicts with another is repeated |
 //! | [`OverRlu`] | linearizable | a snapshot, never waits | as above, and a commit waits for readers (with deferral, only some commits) |
+//! | [`OverVersioned`] | linearizable | a snapshot, never waits | run in parallel, and none waits for another; an update that conflicts with another is repeated |
 //! | [`OverRcu`] | linearizable | under the writers' locks | one at a time per lock: one lock for a list or tree, one per bucket of a table |
 //! | [`OverRcuHmcs`] | linearizable | under the writers' locks | as over RCU, with a hierarchical lock |
 //! | [`SynchronousRcu`] | linearizable | under the writers' locks | as over RCU, and a thread that removes a node waits for readers |
@@ -21,8 +22,8 @@
 //! | [`RcuHtm`] | linearizable | one after another | run in parallel, each a transaction, or with the nodes that it changes locked |
 //! | [`RcuHtmOneLock`] | linearizable | one after another | run in parallel, each a transaction; after ten aborts, or without hardware transactions, an update holds its scopes' locks |
 //!
-//! [`OverRcuKilobyte`], [`OverRcxKilobyte`], [`OverRcxSuccessorsKilobyte`] and [`RcuHtmOneLockKilobyte`] have nodes of
-//! 1,024 bytes.
+//! [`OverRcuKilobyte`], [`OverRluKilobyte`], [`OverRcxKilobyte`], [`OverRcxSuccessorsKilobyte`] and
+//! [`RcuHtmOneLockKilobyte`] have nodes of 1,024 bytes.
 //!
 //! Rivals with algorithms of their own: the lock-free [`HarrisList`] (also as a table of lists), [`HazardList`] (the
 //! same with hazard pointers) and [`FraserSkipList`]; and [`CitrusTree`], which uses RCU
@@ -40,6 +41,7 @@
 //! ```
 
 mod citrus;
+mod commit_list;
 mod forest;
 mod harris;
 mod hash;
@@ -51,6 +53,7 @@ mod over_mvrlu;
 mod over_rcu;
 mod over_rcx;
 mod over_rlu;
+mod over_versioned;
 mod plan;
 mod rcu_htm;
 mod rcu_htm_one_lock;
@@ -62,6 +65,7 @@ mod skip_list;
 mod synchronous_rcu;
 mod tag;
 mod tree;
+mod version_chain;
 mod visit;
 
 pub use citrus::{AllReaders, Citrus, CitrusSession, CitrusTree, PredicateCitrusTree, ReadersOfKeys, Waiting};
@@ -75,7 +79,8 @@ pub use optimistic::Optimistic;
 pub use over_mvrlu::OverMvRlu;
 pub use over_rcu::{OverRcu, OverRcuHmcs, OverRcuKilobyte, RcuUnder};
 pub use over_rcx::{OverRcx, OverRcxKilobyte, OverRcxStriped, OverRcxSuccessors, OverRcxSuccessorsKilobyte};
-pub use over_rlu::OverRlu;
+pub use over_rlu::{OverRlu, OverRluKilobyte, RluWith};
+pub use over_versioned::OverVersioned;
 pub use rcu_htm::RcuHtm;
 pub use rcu_htm_one_lock::{RcuHtmOneLock, RcuHtmOneLockKilobyte};
 pub use room::{Kilobyte, Room, Snug};
@@ -91,6 +96,11 @@ pub mod points {
     /// An update over [`OverRcx`](crate::OverRcx) or [`RcuHtm`](crate::RcuHtm) has been decided, and has locked
     /// nothing.
     pub const DECIDED: &str = "update: decided";
+    /// A commit over [`OverVersioned`](crate::OverVersioned) is in the list, and its versions do not have their epoch.
+    pub const APPENDED: &str = "versioned: appended";
+    /// An update over [`OverVersioned`](crate::OverVersioned) has put its versions into their chains, and is not in the
+    /// list.
+    pub const PUT: &str = "versioned: put";
 }
 
 /// A structure that threads use through a session each.
@@ -141,9 +151,9 @@ pub trait SetSession {
     fn range(&mut self, from: u64, to: u64) -> Vec<(u64, u64)>;
 
     /// Stays in a read-side section until the visit is over: a stuck reader for measurements. The effect on other
-    /// threads depends on the mechanism. Memory grows; or updates wait for the section's end (all updates over RLU; all
-    /// removals over [`SynchronousRcu`]; over [`OverRcu`] and in [`CitrusTree`], removals that replace a node of a
-    /// tree). In a [`HazardList`] the visit has no effect.
+    /// threads depends on the mechanism. Memory grows (over [`OverVersioned`], by all that updates make); or updates
+    /// wait for the section's end (all updates over RLU; all removals over [`SynchronousRcu`]; over [`OverRcu`] and in
+    /// [`CitrusTree`], removals that replace a node of a tree). In a [`HazardList`] the visit has no effect.
     ///
     /// No code of the caller runs in the section. An update in the section, by another session of the same thread,
     /// would wait for its own thread.

@@ -2,7 +2,10 @@
 //!
 //! Links are [`Raw`], that is, unchecked: all nodes of a structure belong to its one domain, so no step needs a check.
 
+use core::marker::PhantomData;
+
 use crate::mechanism::{Change, Conflict, Mechanism, Node, Session, Update, View};
+use crate::room::{Room, Snug};
 use archipelago_sync::mvrlu::{Abort, Builder, Domain, Handle, Raw, Snapshot, Tx};
 
 /// Structures over [`mvrlu`](archipelago_sync::mvrlu), each with a [`Domain`] of its own.
@@ -23,99 +26,147 @@ impl OverMvRlu {
 }
 
 #[doc(hidden)]
-pub struct MvLink<const LINKS: usize>(pub(crate) Raw<MvNode<LINKS>>);
+pub struct MvLink<const LINKS: usize, R: Room = Snug>(pub(crate) Raw<MvNode<LINKS, R>>);
 
-pub(crate) type MvNode<const LINKS: usize> = Node<MvLink<LINKS>, LINKS>;
+/// A node in its room. Readers read only the node.
+#[doc(hidden)]
+#[repr(C)]
+pub struct MvNode<const LINKS: usize, R: Room> {
+    node: Node<MvLink<LINKS, R>, LINKS>,
+    _fill: R::Fill,
+}
 
-impl<const LINKS: usize> Clone for MvLink<LINKS> {
+impl<const LINKS: usize, R: Room> Clone for MvNode<LINKS, R> {
     #[inline]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<const LINKS: usize> Copy for MvLink<LINKS> {}
+impl<const LINKS: usize, R: Room> Copy for MvNode<LINKS, R> {}
 
-impl<const LINKS: usize> PartialEq for MvLink<LINKS> {
+impl<const LINKS: usize, R: Room> MvNode<LINKS, R> {
+    #[inline]
+    fn new(node: Node<MvLink<LINKS, R>, LINKS>) -> Self {
+        Self { node, _fill: R::FILL }
+    }
+
+    /// Returns the initial content of a root.
+    pub(crate) fn empty() -> Self {
+        Self::new(Node { key: 0, next: [None; LINKS], value: 0 })
+    }
+}
+
+impl<const LINKS: usize, R: Room> Clone for MvLink<LINKS, R> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<const LINKS: usize, R: Room> Copy for MvLink<LINKS, R> {}
+
+impl<const LINKS: usize, R: Room> PartialEq for MvLink<LINKS, R> {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
         self.0 == other.0
     }
 }
 
-impl<const LINKS: usize> Eq for MvLink<LINKS> {}
-
-/// Returns the initial content of a root.
-pub(crate) fn empty<const LINKS: usize>() -> MvNode<LINKS> {
-    Node { key: 0, next: [None; LINKS], value: 0 }
-}
+impl<const LINKS: usize, R: Room> Eq for MvLink<LINKS, R> {}
 
 impl<const LINKS: usize> Mechanism<LINKS> for OverMvRlu {
     type Link = MvLink<LINKS>;
-    type Session<'m> = Handle;
+    type Session<'m> = MvSession<Snug>;
 
     fn for_scopes(self, _: usize) -> Self {
         self
     }
 
     fn root(&self) -> MvLink<LINKS> {
-        MvLink(self.0.alloc_raw(empty()))
+        MvLink(self.0.alloc_raw(MvNode::empty()))
     }
 
-    fn session(&self) -> Handle {
-        self.0.register()
+    fn session(&self) -> MvSession<Snug> {
+        MvSession::of(self.0.register())
     }
 }
 
-impl<const LINKS: usize> Session<LINKS> for Handle {
-    type Link = MvLink<LINKS>;
-    type View<'s> = Snapshot<'s>;
-    type Update<'s> = Tx<'s>;
+/// A handle for nodes that take the room `R`.
+#[doc(hidden)]
+pub struct MvSession<R>(Handle, PhantomData<R>);
+
+impl<R> MvSession<R> {
+    pub(crate) fn of(handle: Handle) -> Self {
+        Self(handle, PhantomData)
+    }
+}
+
+/// A snapshot or a transaction on nodes that take the room `R`.
+#[doc(hidden)]
+#[repr(transparent)]
+pub struct MvView<V, R>(V, PhantomData<R>);
+
+impl<V, R> MvView<V, R> {
+    #[inline]
+    fn of(view: &mut V) -> &mut Self {
+        // SAFETY: the same type, but for the name: the struct is transparent.
+        unsafe { &mut *(&raw mut *view).cast() }
+    }
+}
+
+impl<R: Room, const LINKS: usize> Session<LINKS> for MvSession<R> {
+    type Link = MvLink<LINKS, R>;
+    type View<'s> = MvView<Snapshot<'s>, R>;
+    type Update<'s> = MvView<Tx<'s>, R>;
 
     #[inline]
-    fn read<R>(&mut self, body: impl FnOnce(&Snapshot<'_>) -> R) -> R {
-        body(&Handle::read(self))
+    fn read<T>(&mut self, body: impl FnOnce(&Self::View<'_>) -> T) -> T {
+        body(&MvView(self.0.read(), PhantomData))
     }
 
     #[inline]
-    fn read_at_once<R>(&mut self, _: &[usize], body: impl FnOnce(&Snapshot<'_>) -> R) -> R {
-        body(&Handle::read(self))
+    fn read_at_once<T>(&mut self, _: &[usize], body: impl FnOnce(&Self::View<'_>) -> T) -> T {
+        body(&MvView(self.0.read(), PhantomData))
     }
 
     #[inline]
-    fn update<R>(&mut self, _: &[usize], mut body: impl FnMut(&mut Tx<'_>) -> Result<R, Conflict>) -> R {
-        let done = Handle::update(self, |tx| body(tx).map_err(|Conflict| Abort::Conflict));
+    fn update<T>(&mut self, _: &[usize], mut body: impl FnMut(&mut Self::Update<'_>) -> Result<T, Conflict>) -> T {
+        let done = self.0.update(|tx| body(MvView::of(tx)).map_err(|Conflict| Abort::Conflict));
         done.expect("a domain without a memory cap")
     }
 
     fn aborts(&self) -> u64 {
-        self.counts().aborts
+        self.0.counts().aborts
     }
 }
 
 /// Implements [`View`] for a snapshot and for a transaction, which have the same methods.
 macro_rules! view {
     ($type:ty) => {
-        impl<const LINKS: usize> View<LINKS> for $type {
-            type Link = MvLink<LINKS>;
+        impl<R: Room, const LINKS: usize> View<LINKS> for MvView<$type, R> {
+            type Link = MvLink<LINKS, R>;
 
             #[inline]
-            unsafe fn step(&self, link: MvLink<LINKS>, side: usize) -> (u64, Option<MvLink<LINKS>>) {
+            unsafe fn step(&self, link: Self::Link, side: usize) -> (u64, Option<Self::Link>) {
+                let bytes = size_of::<Node<Self::Link, LINKS>>();
                 // SAFETY: the caller's promise: a link that was read in this section leads to an object of this domain
                 // that is not freed before the section ends.
-                unsafe { self.read_raw(link.0, |node| (node.key, node.next[side])) }
+                unsafe { self.0.read_first_raw(link.0, bytes, |at| (at.node.key, at.node.next[side])) }
             }
 
             #[inline]
-            unsafe fn toward(&self, link: MvLink<LINKS>, key: u64) -> (u64, Option<MvLink<LINKS>>) {
+            unsafe fn toward(&self, link: Self::Link, key: u64) -> (u64, Option<Self::Link>) {
+                let bytes = size_of::<Node<Self::Link, LINKS>>();
+                let toward = |at: &MvNode<LINKS, R>| (at.node.key, at.node.next[usize::from(key > at.node.key)]);
                 // SAFETY: as above.
-                unsafe { self.read_raw(link.0, |node| (node.key, node.next[usize::from(key > node.key)])) }
+                unsafe { self.0.read_first_raw(link.0, bytes, toward) }
             }
 
             #[inline]
-            unsafe fn node(&self, link: MvLink<LINKS>) -> MvNode<LINKS> {
+            unsafe fn node(&self, link: Self::Link) -> Node<Self::Link, LINKS> {
                 // SAFETY: as above.
-                *unsafe { self.get_raw(link.0) }
+                unsafe { self.0.read_first_raw(link.0, size_of::<Node<Self::Link, LINKS>>(), |at| at.node) }
             }
         }
     };
@@ -124,23 +175,23 @@ macro_rules! view {
 view!(Snapshot<'_>);
 view!(Tx<'_>);
 
-impl<const LINKS: usize> Update<LINKS> for Tx<'_> {
+impl<R: Room, const LINKS: usize> Update<LINKS> for MvView<Tx<'_>, R> {
     #[inline]
-    unsafe fn set_next(&mut self, link: MvLink<LINKS>, side: usize, to: Change<MvLink<LINKS>>) -> Result<(), Conflict> {
+    unsafe fn set_next(&mut self, link: Self::Link, side: usize, to: Change<Self::Link>) -> Result<(), Conflict> {
         // SAFETY: as in `View::step`.
-        unsafe { self.lock_raw(link.0) }.map(|node| node.next[side] = to.to).map_err(|_| Conflict)
+        unsafe { self.0.lock_raw(link.0) }.map(|at| at.node.next[side] = to.to).map_err(|_| Conflict)
     }
 
     #[inline]
-    unsafe fn alloc(&mut self, node: MvNode<LINKS>) -> MvLink<LINKS> {
+    unsafe fn alloc(&mut self, node: Node<Self::Link, LINKS>) -> Self::Link {
         // SAFETY: the caller's promise.
-        MvLink(unsafe { self.alloc_raw(node) })
+        MvLink(unsafe { self.0.alloc_raw(MvNode::new(node)) })
     }
 
     #[inline]
-    unsafe fn retire(&mut self, link: MvLink<LINKS>, _: &MvNode<LINKS>) -> Result<(), Conflict> {
+    unsafe fn retire(&mut self, link: Self::Link, _: &Node<Self::Link, LINKS>) -> Result<(), Conflict> {
         // SAFETY: the caller's promise. Links are stored only in nodes, so sections that begin after the commit find no
         // link to this node.
-        unsafe { self.retire_raw(link.0) }.map_err(|_| Conflict)
+        unsafe { self.0.retire_raw(link.0) }.map_err(|_| Conflict)
     }
 }

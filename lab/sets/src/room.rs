@@ -15,7 +15,7 @@ pub trait Room: Aside<Room = Self> + Default {
     type Line: Send + Sync;
     /// What follows the fields.
     #[doc(hidden)]
-    type Fill: Send + Sync;
+    type Fill: Copy + Send + Sync;
     #[doc(hidden)]
     const FILL: Self::Fill;
 }

@@ -15,8 +15,8 @@ use archipelago_check::hostile::{
 use archipelago_check::watchdog::watchdog;
 use archipelago_sets::{
     CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRcx, OverRcxStriped,
-    OverRcxSuccessors, OverRlu, PredicateCitrusTree, RcuHtm, RcuHtmOneLock, Set, SetSession, SynchronousRcu, Tree,
-    Visit,
+    OverRcxSuccessors, OverRlu, OverVersioned, PredicateCitrusTree, RcuHtm, RcuHtmOneLock, Set, SetSession,
+    SynchronousRcu, Tree, Visit,
 };
 use archipelago_sync::mvrlu::ClockKind;
 use archipelago_sync::rcx::Rcx;
@@ -42,6 +42,7 @@ trait Test {
 
 fn each(test: &impl Test) {
     each_over_rlu(test);
+    each_over_versioned(test);
     each_over_rcu(test);
 }
 
@@ -52,6 +53,13 @@ fn each_over_rlu(test: &impl Test) {
     test.run("list over RLU", List::over(OverRlu::with(ClockKind::Logical, 0)), Beside::Wait);
     test.run("table over RLU", Hash::over(OverRlu::with(ClockKind::Logical, 4), 16), Beside::Wait);
     test.run("tree over RLU", Tree::over(OverRlu::with(ClockKind::Hardware, 0)), Beside::Wait);
+}
+
+fn each_over_versioned(test: &impl Test) {
+    test.run("list over Versioned Programming", List::<OverVersioned>::default(), Beside::GoOn);
+    test.run("table over Versioned Programming", Hash::<OverVersioned>::with_buckets(16), Beside::GoOn);
+    test.run("tree over Versioned Programming", Tree::<OverVersioned>::default(), Beside::GoOn);
+    test.run("list, few commits kept", List::over(OverVersioned::keeping(4)), Beside::GoOn);
 }
 
 fn each_side_by_side(test: &impl Test) {
@@ -275,4 +283,51 @@ fn a_key_that_comes_and_goes_beside_a_held_snapshot_leaks_nothing() {
         assert_eq!(session.get(1), Some(10));
     });
     assert!(most <= 128 * 1024, "{most} bytes for one key");
+}
+
+/// Over Versioned Programming a reader that stays keeps all that updates give up: for each insertion and removal of a
+/// key a node, three versions above its first one, two records of commits, and their entries in RCU's bags. When the
+/// reader has left, it is freed.
+#[test]
+fn beside_a_reader_that_stays_versions_take_bounded_memory_and_are_freed_after_it() {
+    const PAIRS: usize = 20_000;
+    const BYTES: usize = 700;
+    const REST: usize = 256 * 1024;
+    let _alone = alone();
+    let (list, visit, before) = (List::<OverVersioned>::default(), Visit::default(), HEAP.bytes());
+    let update = |pairs: usize| {
+        let mut session = list.session();
+        (0..pairs).for_each(|_| assert!(session.insert(2, 20) && session.remove(2) == Some(20)));
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| list.session().linger(&visit));
+        visit.wait_inside();
+        update(PAIRS);
+        let held = HEAP.bytes().saturating_sub(before);
+        visit.end();
+        println!("{} bytes a pair beside the reader", held / PAIRS);
+        assert!(held < PAIRS * BYTES + REST, "{held} bytes");
+    });
+    update(4_000);
+    let left = HEAP.bytes().saturating_sub(before);
+    assert!(left < REST, "{left} bytes after the reader has left");
+}
+
+/// Updates that fail leave their versions in the chains. The versions of one node go with its next commit, and all of
+/// them with the set.
+#[test]
+fn versions_of_updates_that_fail_are_freed() {
+    let _alone = alone();
+    let before = HEAP.bytes();
+    let list = List::<OverVersioned>::default();
+    let (most, _) = HEAP.most(|| {
+        press(8, duration_or(Duration::from_millis(300)), |thread, turn| {
+            let (mut session, key) = (list.session(), (thread as u64 + turn) % 2);
+            _ = session.insert(key, 1);
+            _ = session.move_key(key, 1 - key);
+        })
+    });
+    drop(list);
+    let left = HEAP.bytes().saturating_sub(before);
+    assert!(most < 8 * BYTES_PER_THREAD && left < 64 * 1024, "{most} bytes at most, {left} left behind");
 }

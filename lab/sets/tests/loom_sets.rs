@@ -11,7 +11,8 @@ use archipelago_platform::model::model;
 use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
 use archipelago_sets::{
-    CitrusTree, FraserSkipList, HarrisList, List, OverRcu, PredicateCitrusTree, Set, SetSession, SynchronousRcu, Tree,
+    CitrusTree, FraserSkipList, HarrisList, List, OverRcu, OverVersioned, PredicateCitrusTree, Set, SetSession,
+    SynchronousRcu, Tree,
 };
 
 /// Fills a set and runs two threads on it, in all schedules with at most this many preemptions.
@@ -116,6 +117,39 @@ fn skip_list() {
 fn list_over_rcu() {
     rivals::<List<OverRcu>>(2);
     in_order::<List<OverRcu>>(2);
+}
+
+/// A move is seen whole or not at all. A reader sees it if the reader's update comes after the move.
+fn at_once<S: Set + Default + 'static>(preemptions: usize) {
+    beside::<S>(
+        preemptions,
+        &[5],
+        |session| assert!(session.move_key(5, 3)),
+        |session| {
+            let found = session.get_many(&[3, 5]);
+            assert!(found == [None, Some(50)] || found == [Some(50), None]);
+        },
+        |session| assert_eq!((session.get(3), session.get(5)), (Some(50), None)),
+    );
+}
+
+/// Both threads change the same node. None of the changes is lost, and each thread's later snapshot has its own.
+fn both<S: Set + Default + 'static>(preemptions: usize) {
+    beside::<S>(
+        preemptions,
+        &[],
+        |session| assert!(session.insert(1, 10) && session.get(1) == Some(10)),
+        |session| assert!(session.insert(2, 20) && session.get(2) == Some(20)),
+        |session| assert_eq!((session.get(1), session.get(2)), (Some(10), Some(20))),
+    );
+}
+
+#[test]
+fn list_over_versioned_programming() {
+    rivals::<List<OverVersioned>>(2);
+    in_order::<List<OverVersioned>>(2);
+    at_once::<List<OverVersioned>>(2);
+    both::<List<OverVersioned>>(2);
 }
 
 #[test]

@@ -10,7 +10,8 @@ use archipelago_platform::thread;
 use archipelago_sets::{
     CitrusTree, Forest, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu, OverRcu, OverRcuHmcs,
     OverRcuKilobyte, OverRcx, OverRcxKilobyte, OverRcxStriped, OverRcxSuccessors, OverRcxSuccessorsKilobyte, OverRlu,
-    PredicateCitrusTree, RcuHtm, RcuHtmOneLock, RcuHtmOneLockKilobyte, Set, SetSession, SynchronousRcu, Tree, Visit,
+    OverRluKilobyte, OverVersioned, PredicateCitrusTree, RcuHtm, RcuHtmOneLock, RcuHtmOneLockKilobyte, Set, SetSession,
+    SynchronousRcu, Tree, Visit,
 };
 use archipelago_sync::mvrlu::{ClockKind, Domain, Tuning};
 use archipelago_sync::rcx::{Padding, Rcx, Striped};
@@ -69,6 +70,10 @@ fn each(test: &dyn Tested) {
     each_over(test, |_| OverRlu::with(ClockKind::Logical, 0));
     each_over(test, |_| OverRlu::with(ClockKind::Hardware, 0));
     each_over(test, |_| OverRlu::with(ClockKind::Logical, 10));
+    each_over(test, |_| OverRluKilobyte::default());
+    each_over(test, |_| OverVersioned::default());
+    each_over(test, |_| OverVersioned::keeping(1));
+    test.run(Promise::RivalTable, Forest::over(OverVersioned::default(), 5));
     test.run(Promise::Ordered, List::<OverRcu>::default());
     test.run(Promise::Hashed, Hash::<OverRcu>::with_buckets(5));
     test.run(Promise::Ordered, Tree::<OverRcu>::default());
@@ -337,6 +342,7 @@ impl Tested for Lingering {
 fn updates_go_on_beside_a_reader_that_lingers() {
     let test: &dyn Tested = &Lingering { waits: false };
     each_over(test, |_| eager_mvrlu(ClockKind::Logical));
+    each_over(test, |_| OverVersioned::keeping(2));
     each_side_by_side(test);
     test.run(Promise::Ordered, List::<OverRcu>::default());
     test.run(Promise::Hashed, Hash::<OverRcu>::with_buckets(5));
@@ -348,6 +354,7 @@ fn updates_go_on_beside_a_reader_that_lingers() {
 fn updates_wait_for_a_reader_that_lingers_and_go_on_after_it() {
     let test: &dyn Tested = &Lingering { waits: true };
     each_over(test, |_| OverRlu::with(ClockKind::Logical, 0));
+    each_over(test, |_| OverRluKilobyte::default());
     test.run(Promise::Ordered, Tree::<OverRcu>::default());
     test.run(Promise::Rival, CitrusTree::default());
     test.run(Promise::Rival, PredicateCitrusTree::default());

@@ -9,7 +9,8 @@ use archipelago_check::simulated::{THREADS, explore, explore_transactions, explo
 use archipelago_sets::{
     AllReaders, Citrus, CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu, OverRcu,
     OverRcuHmcs, OverRcuKilobyte, OverRcx, OverRcxStriped, OverRcxSuccessors, OverRcxSuccessorsKilobyte, OverRlu,
-    PredicateCitrusTree, RcuHtm, RcuHtmOneLock, ReadersOfKeys, Set, SetSession, Tree, Waiting, points,
+    OverRluKilobyte, OverVersioned, PredicateCitrusTree, RcuHtm, RcuHtmOneLock, ReadersOfKeys, Set, SetSession, Tree,
+    Waiting, points,
 };
 use archipelago_sim::{Client, Fault, Point, SimAlloc, world};
 use archipelago_sync::mvrlu::{self, ClockKind, Tuning};
@@ -72,6 +73,31 @@ fn sets_over_mvrlu_are_linearizable_in_many_schedules() {
 fn sets_over_rlu_are_linearizable_in_many_schedules() {
     each_structure(|_| OverRlu::with(ClockKind::Logical, 0));
     each_structure(|_| OverRlu::with(ClockKind::Hardware, 2));
+    linearizable(Promise::Ordered, List::<OverRluKilobyte>::default);
+}
+
+/// Threads stall anywhere, where their versions are in the chains and nothing is decided, and where their commit is
+/// decided and its versions have no epoch.
+#[test]
+fn sets_over_versioned_programming_are_linearizable_in_many_schedules() {
+    fn run<S: Set>(promise: Promise, make: impl Fn() -> S) {
+        let faults = |seed: u64| {
+            let named = |name: &str| Point::Named { name: name.to_owned(), nth: 1 + seed / 4 % 5 };
+            let (thread, at) = match seed % 4 {
+                0 => return vec![],
+                1 => (None, Point::OneIn(100)),
+                2 => (Some(seed as usize % THREADS), named(points::PUT)),
+                _ => (Some(seed as usize / 4 % THREADS), named(points::APPENDED)),
+            };
+            vec![Fault::Stall { thread, at, for_ns: 20_000 }]
+        };
+        linearizable_by(promise, make, &|setup, client, end| explore_with(200, faults, setup, client, end));
+    }
+    for kept in [1, 3, 1024] {
+        run(Promise::Ordered, || List::over(OverVersioned::keeping(kept)));
+        run(Promise::Hashed, || Hash::over(OverVersioned::keeping(kept), 3));
+        run(Promise::Ordered, || Tree::over(OverVersioned::keeping(kept)));
+    }
 }
 
 #[test]
@@ -278,6 +304,7 @@ fn ranges_are_ascending_and_have_all_that_stays() {
     over(OverRcu::default);
     over(|| OverMvRlu::with(eager(ClockKind::Logical)));
     over(|| OverRlu::with(ClockKind::Logical, 0));
+    over(|| OverVersioned::keeping(3));
     ranges_hold(CitrusTree::default);
     ranges_hold(PredicateCitrusTree::default);
     ranges_hold(HarrisList::default);
@@ -325,11 +352,40 @@ fn costs_no_more_when_larger<S: Set>(name: &str, make: impl Fn() -> S) {
     assert_flat(name, costs(500, setup, work), 100.0);
 }
 
+/// An update over RLU copies the whole of a node of 1,024 bytes, and a search reads one line of each node.
+#[test]
+fn updates_over_rlu_copy_whole_nodes() {
+    /// Returns the accesses of a look-up of the last of 16 keys, and of a key's removal from the front and insertion.
+    fn cost<M: Mechanism<1>>() -> [f64; 2] {
+        let setup = || {
+            let list = List::<M>::default();
+            (0..16).for_each(|key| assert!(list.session().insert(key, key)));
+            list
+        };
+        let look = |list: &List<M>, operations: u64| {
+            let mut session = list.session();
+            (0..operations).for_each(|_| assert_eq!(session.get(15), Some(15)));
+            operations
+        };
+        let change = |list: &List<M>, operations: u64| {
+            let mut session = list.session();
+            (0..operations).for_each(|_| assert!(session.remove(0).is_some() && session.insert(0, 0)));
+            operations
+        };
+        [costs(200, |_| setup(), look)[0], costs(200, |_| setup(), change)[0]]
+    }
+    let ([look, change], [great_look, great_change]) = (cost::<OverRlu>(), cost::<OverRluKilobyte>());
+    println!("small nodes: {look}, {change}; nodes of 1,024 bytes: {great_look}, {great_change}");
+    // A removal and an insertion make a node of 16 lines. Each copies a node of 16 lines, and writes it back.
+    assert!(great_look <= look && great_change >= change + 6.0 * 15.0);
+}
+
 #[test]
 fn costs_grow_with_no_set() {
     costs_no_history("a list over RCU", List::<OverRcu>::default);
     costs_no_history("a list over RLU", || List::over(OverRlu::with(ClockKind::Logical, 2)));
     costs_no_history("a list over MV-RLU", || List::over(OverMvRlu::with(mvrlu::Domain::builder())));
+    costs_no_history("a list over Versioned Programming", List::<OverVersioned>::default);
     costs_no_history("a list over RCX", || List::over(OverRcx::default()));
     costs_no_history("a list over RCU-HTM", || List::over(RcuHtm::default()));
     costs_no_history("Harris's list", HarrisList::default);
@@ -337,6 +393,7 @@ fn costs_grow_with_no_set() {
     costs_no_history("a hash table over MV-RLU", || Hash::over(OverMvRlu::with(mvrlu::Domain::builder()), 3));
     costs_no_more_when_larger("a tree over RCU", Tree::<OverRcu>::default);
     costs_no_more_when_larger("a tree over MV-RLU", || Tree::over(OverMvRlu::with(mvrlu::Domain::builder())));
+    costs_no_more_when_larger("a tree over Versioned Programming", Tree::<OverVersioned>::default);
     costs_no_more_when_larger("a tree over RCX", || Tree::over(OverRcx::default()));
     costs_no_more_when_larger("Citrus", CitrusTree::default);
     costs_no_more_when_larger("Citrus over predicate RCU", PredicateCitrusTree::default);

@@ -2,8 +2,8 @@
 
 use archipelago_sets::{
     CitrusTree, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRcuHmcs, OverRcuKilobyte, OverRcx,
-    OverRcxKilobyte, OverRcxStriped, OverRcxSuccessors, OverRcxSuccessorsKilobyte, OverRlu, PredicateCitrusTree,
-    RcuHtm, RcuHtmOneLock, RcuHtmOneLockKilobyte, SynchronousRcu, Tree,
+    OverRcxKilobyte, OverRcxStriped, OverRcxSuccessors, OverRcxSuccessorsKilobyte, OverRlu, OverRluKilobyte,
+    OverVersioned, PredicateCitrusTree, RcuHtm, RcuHtmOneLock, RcuHtmOneLockKilobyte, SynchronousRcu, Tree,
 };
 use archipelago_sync::mvrlu::{ClockKind, Collection, Domain, Tuning};
 use archipelago_sync::rcx::{Builder, Rcx, Striped};
@@ -122,12 +122,14 @@ fn all() -> Vec<Over> {
         over!("rlu", rlu("")),
         over!("rlu-ordered", rlu("ordered")),
         over!("rlu-deferred", rlu("deferred")),
+        over!("rlu-1024", OverRluKilobyte::default()),
         over!("mvrlu", mvrlu("")),
         over!("mvrlu-ordered", mvrlu("ordered")),
         over!("mvrlu-background", mvrlu("background")),
         over!("mvrlu-ordered-one-collector", mvrlu("ordered-one-collector")),
         over!("mvrlu-ordered-late", mvrlu("ordered-late")),
         over!("mvrlu-ordered-no-dereference", mvrlu("ordered-no-dereference")),
+        over!("versioned", OverVersioned::default()),
         over!("rcx", OverRcx::over(rcx("").build())),
         over!("rcx-no-htm", OverRcx::over(rcx("no-htm").build())),
         over!("rcx-handover", OverRcx::over(rcx("handover").build())),

@@ -366,11 +366,11 @@ impl Handle {
     #[inline]
     pub(super) unsafe fn see<'a, T: Versioned>(&self, object: Raw<T>, local: u64) -> &'a T {
         // SAFETY: the caller's promise.
-        unsafe { self.see_with(object, local, |value| value) }
+        unsafe { self.see_with(object, local, size_of::<T>(), |value| value) }
     }
 
     /// Returns what `read` returns for the version of an object that a snapshot at `local` sees. If this is the master,
-    /// `read` is inlined, and accesses the object's own address.
+    /// `read` is inlined, and accesses the object's own address. `read` reads the first `bytes` bytes, or fewer.
     ///
     /// # Safety
     /// As for [`see`](Self::see).
@@ -379,6 +379,7 @@ impl Handle {
         &self,
         object: Raw<T>,
         local: u64,
+        bytes: usize,
         read: impl Fn(&'a T) -> R,
     ) -> R {
         // SAFETY: the caller's promise.
@@ -386,10 +387,10 @@ impl Handle {
         // Acquire: pairs with the Release of linking or of write-back.
         if !is_end(master.head.newest.load(Ordering::Acquire)) {
             // SAFETY: the caller's promise.
-            return unsafe { self.see_copy(master, local, read) };
+            return unsafe { self.see_copy(master, local, bytes, read) };
         }
         // SAFETY: the caller's promise, and there is no copy.
-        read(unsafe { value_of(master) })
+        read(unsafe { value_of(master, bytes) })
     }
 
     /// Not inlined, so that the compiler does not join this path with that of masters.
@@ -397,15 +398,21 @@ impl Handle {
     /// # Safety
     /// As for [`see`](Self::see).
     #[inline(never)]
-    unsafe fn see_copy<'a, T: Versioned, R>(&self, master: &'a Master<T>, local: u64, read: impl Fn(&'a T) -> R) -> R {
+    unsafe fn see_copy<'a, T: Versioned, R>(
+        &self,
+        master: &'a Master<T>,
+        local: u64,
+        bytes: usize,
+        read: impl Fn(&'a T) -> R,
+    ) -> R {
         // SAFETY: the caller's promise.
         let Some(copy) = (unsafe { self.walk(&master.head.newest, local) }) else {
             // SAFETY: the caller's promise, and no copy is visible at `local`.
-            return read(unsafe { value_of(master) });
+            return read(unsafe { value_of(master, bytes) });
         };
         // SAFETY: as below.
         unsafe { copy.as_ref() }.watch.read();
-        touch(payload::<T>(copy).as_ptr(), size_of::<T>());
+        touch(payload::<T>(copy).as_ptr(), bytes);
         // SAFETY: the copy is chosen at `local`, so it is kept until the section ends; copies of a `T` contain a `T`,
         // whose bytes were complete before the stamp.
         read(unsafe { payload::<T>(copy).as_ref() })
@@ -453,9 +460,9 @@ impl Handle {
 /// # Safety
 /// As for [`Handle::see`]. No version at or before the section's time is in the chain.
 #[inline]
-unsafe fn value_of<T>(master: &Master<T>) -> &T {
+unsafe fn value_of<T>(master: &Master<T>, bytes: usize) -> &T {
     master.head.watch.read();
-    touch(master.value.get(), size_of::<T>());
+    touch(master.value.get(), bytes);
     // SAFETY: the master's value is the section's: it is overwritten only when all sections are at or above the oldest
     // stamp in the chain.
     unsafe { &*master.value.get() }

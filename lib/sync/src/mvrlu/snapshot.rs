@@ -85,8 +85,19 @@ impl Snapshot<'_> {
     /// As for [`get_raw`](Self::get_raw).
     #[inline]
     pub unsafe fn read_raw<T: Versioned, R>(&self, object: Raw<T>, read: impl Fn(&T) -> R) -> R {
+        // SAFETY: the caller's promise.
+        unsafe { self.read_first_raw(object, size_of::<T>(), read) }
+    }
+
+    /// As [`read_raw`](Self::read_raw), if `read` reads only the first `bytes` bytes of the value. Natively this makes
+    /// no difference. In a simulation, only these bytes are read.
+    ///
+    /// # Safety
+    /// As for [`get_raw`](Self::get_raw).
+    #[inline]
+    pub unsafe fn read_first_raw<T: Versioned, R>(&self, object: Raw<T>, bytes: usize, read: impl Fn(&T) -> R) -> R {
         // SAFETY: as in `get_raw`.
-        unsafe { self.handle.see_with(object, self.local, read) }
+        unsafe { self.handle.see_with(object, self.local, bytes, read) }
     }
 
     /// Returns the snapshot's time by the domain's clock: the snapshot sees commits that are stamped at or before it.

@@ -253,19 +253,32 @@ impl Tx<'_> {
     /// The object belongs to this domain, and is not freed before this transaction ends.
     #[inline]
     pub unsafe fn get_raw<T: Versioned>(&self, object: Raw<T>) -> &T {
+        // SAFETY: the caller's promise.
+        if let Some(own) = unsafe { self.own(object) } {
+            return own;
+        }
+        // SAFETY: in the section of this transaction; the caller's promise.
+        unsafe { self.handle.see(object, self.local) }
+    }
+
+    /// Returns the value of this transaction's own copy of an object. If there is none, notes that the object is read.
+    ///
+    /// # Safety
+    /// As for [`get_raw`](Self::get_raw).
+    #[inline]
+    unsafe fn own<T: Versioned>(&self, object: Raw<T>) -> Option<&T> {
         if !self.handle.writes.is_empty()
             && let Some(copy) = self.own_copy(object.head())
         {
             // SAFETY: this transaction's own pending copy.
             unsafe { copy.as_ref() }.watch.read();
             // SAFETY: as above. The copy is filled, and the reference borrows this transaction.
-            return unsafe { payload::<T>(copy).as_ref() };
+            return Some(unsafe { payload::<T>(copy).as_ref() });
         }
         if self.reads.is_some() {
             self.note_read(object.head());
         }
-        // SAFETY: in the section of this transaction; the caller's promise.
-        unsafe { self.handle.see(object, self.local) }
+        None
     }
 
     /// Returns what `read` returns for the object as [`get_raw`](Self::get_raw) would return it. A search that follows
@@ -275,12 +288,25 @@ impl Tx<'_> {
     /// As for [`get_raw`](Self::get_raw).
     #[inline]
     pub unsafe fn read_raw<T: Versioned, R>(&self, object: Raw<T>, read: impl Fn(&T) -> R) -> R {
-        if self.is_plain {
-            // SAFETY: in the section of this transaction; the caller's promise.
-            return unsafe { self.handle.see_with(object, self.local, read) };
-        }
         // SAFETY: the caller's promise.
-        read(unsafe { self.get_raw(object) })
+        unsafe { self.read_first_raw(object, size_of::<T>(), read) }
+    }
+
+    /// As [`read_raw`](Self::read_raw), if `read` reads only the first `bytes` bytes of the value. Natively this makes
+    /// no difference. In a simulation, only these bytes are read.
+    ///
+    /// # Safety
+    /// As for [`get_raw`](Self::get_raw).
+    #[inline]
+    pub unsafe fn read_first_raw<T: Versioned, R>(&self, object: Raw<T>, bytes: usize, read: impl Fn(&T) -> R) -> R {
+        if !self.is_plain {
+            // SAFETY: the caller's promise.
+            if let Some(own) = unsafe { self.own(object) } {
+                return read(own);
+            }
+        }
+        // SAFETY: in the section of this transaction; the caller's promise.
+        unsafe { self.handle.see_with(object, self.local, bytes, read) }
     }
 
     /// Not inlined: a search reads many objects, mostly before the transaction's first lock, when there are no own

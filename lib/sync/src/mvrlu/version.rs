@@ -250,6 +250,9 @@ unsafe fn take_apart<T>(value: NonNull<T>) -> Memory {
 /// Copies are aligned to cache lines.
 const LINE: usize = 64;
 
+/// Objects without a domain of more bytes take whole cache lines.
+const LARGE: usize = 512;
+
 impl Shape {
     pub(super) const fn of<T>() -> Self {
         const { assert!(size_of::<T>() <= u32::MAX as usize / 2, "an object of 2 GiB or more") };
@@ -310,8 +313,19 @@ unsafe impl<T: Send + Sync> Send for Raw<T> {}
 unsafe impl<T: Send + Sync> Sync for Raw<T> {}
 
 impl<T: Versioned> Raw<T> {
-    /// The memory of an object.
-    pub(super) const LAYOUT: Layout = Layout::new::<Master<T>>();
+    /// The memory of an object. A large object takes whole cache lines, so that the head and what follows it are in one
+    /// line.
+    pub(super) const LAYOUT: Layout = {
+        let own = Layout::new::<Master<T>>();
+        if own.size() <= LARGE || own.align() > LINE {
+            own
+        } else {
+            let Ok(whole) = Layout::from_size_align(own.size().next_multiple_of(LINE), LINE) else {
+                panic!("an object of 2 GiB or more")
+            };
+            whole
+        }
+    };
 
     /// Makes an object that no other thread can access, and that no section below `birth` will see.
     ///
@@ -329,9 +343,10 @@ impl<T: Versioned> Raw<T> {
     pub(super) const FREE: Free = {
         /// # Safety
         /// As [`Free`].
-        unsafe fn free<T>(head: NonNull<Head>) -> Memory {
+        unsafe fn free<T: Versioned>(head: NonNull<Head>) -> Memory {
             // SAFETY: from `Raw::new_in`; the caller's promise.
-            unsafe { take_apart(head.cast::<Master<T>>()) }
+            let Memory { at, .. } = unsafe { take_apart(head.cast::<Master<T>>()) };
+            Memory { at, layout: Raw::<T>::LAYOUT }
         }
         free::<T>
     };
@@ -472,5 +487,20 @@ impl Version {
     pub(super) unsafe fn copy<'a>(self) -> &'a Copied {
         // SAFETY: the caller's promise.
         unsafe { self.copy.as_ref() }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// An object without a domain takes whole lines if it is large, and only then.
+    #[test]
+    fn large_objects_take_whole_lines() {
+        let layout = |layout: Layout| (layout.size(), layout.align());
+        assert_eq!(layout(Raw::<[u64; 3]>::LAYOUT), (32, 8));
+        assert_eq!(layout(Raw::<[u64; 63]>::LAYOUT), (512, 8));
+        assert_eq!(layout(Raw::<[u64; 64]>::LAYOUT), (576, LINE));
+        assert_eq!(layout(Raw::<[u64; 124]>::LAYOUT), (1_024, LINE));
     }
 }
