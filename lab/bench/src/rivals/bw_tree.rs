@@ -1,17 +1,18 @@
-//! A tree like the Bw-tree (Levandoski, Lomet, Sengupta: The Bw-Tree: A B-tree for New Hardware Platforms, ICDE 2013), in
-//! the form of OpenBw-Tree (Wang, Pavlo, Lim, Leis, Zhang, Kaminsky, Andersen: Building a Bw-Tree Takes More Than Just
-//! Buzz Words, SIGMOD 2018).
+//! A tree like the Bw-tree (Levandoski, Lomet, Sengupta: The Bw-Tree: A B-tree for New Hardware Platforms, ICDE 2013),
+//! in the form of OpenBw-Tree (Wang, Pavlo, Lim, Leis, Zhang, Kaminsky, Andersen: Building a Bw-Tree Takes More Than
+//! Just Buzz Words, SIGMOD 2018).
 //!
 //! As in the papers:
 //!
 //! - nodes refer to each other by ids. A mapping table has for each id the address of the node's newest record;
 //! - a change prepends a *delta* to the node's chain of records, by one compare-and-exchange in the table. There are no
 //!   locks;
-//! - a chain ends with a *base*: sorted items. A chain of 24 deltas (of 2 in an inner node) is *consolidated*: a new base
-//!   replaces the chain. The memory for deltas is allocated with the base;
-//! - a node of 128 items (of 64 in an inner node) is split in two steps, as in a B-link tree: a *split delta* at the node,
-//!   which leads to the new right sibling, and an *index term* at the parent. Each record has the node's bound, so a
-//!   thread finds its way to the right without the term. A writer that meets a split without its term helps to post it;
+//! - a chain ends with a *base*: sorted items. A chain of 24 deltas (of 2 in an inner node) is *consolidated*: a new
+//!   base replaces the chain. The memory for deltas is allocated with the base;
+//! - a node of 128 items (of 64 in an inner node) is split in two steps, as in a B-link tree: a *split delta* at the
+//!   node, which leads to the new right sibling, and an *index term* at the parent. Each record has the node's bound,
+//!   so a thread finds its way to the right without the term. A writer that meets a split without its term helps to
+//!   post it;
 //! - readers change nothing;
 //! - keys are unique, and are in the nodes (as in index-microbench).
 //!
@@ -21,25 +22,27 @@
 //!
 //! - nodes are never merged, so there are no remove and merge deltas. Emptied leaves stay until the tree is dropped;
 //! - a value is replaced by one delta, not by a deletion and an insertion;
-//! - a block has places for 32 deltas (8 in an inner node), and is consolidated if none is left. OpenBw-Tree's code adds
-//!   further memory of 8 deltas each;
+//! - a block has places for 32 deltas (8 in an inner node), and is consolidated if none is left. OpenBw-Tree's code
+//!   adds further memory of 8 deltas each;
 //! - a split node is consolidated as soon as its term is posted, so that no other writer looks for the term again;
-//! - a base has no table of positions that narrows the search (*search shortcuts*), and a consolidation sorts the deltas;
+//! - a base has no table of positions that narrows the search (*search shortcuts*), and a consolidation sorts the
+//!   deltas;
 //! - a node keeps no lower bound. A scan goes on with the right sibling's id, and not from the root;
 //! - the mapping table grows in parts, instead of being a range of virtual memory;
 //! - memory is reclaimed by this library's epochs.
 //!
 //! # Invariants
-//! - A node's level and lower bound never change. Its bound changes by a split only, to a lesser key, which is the lower
-//!   bound of the new right sibling. An id that a second thread can know is never given to another node.
+//! - A node's level and lower bound never change. Its bound changes by a split only, to a lesser key, which is the
+//!   lower bound of the new right sibling. An id that a second thread can know is never given to another node.
 //! - The chain at a node's head is its whole state. So an operation on a key takes effect when it reads or replaces the
 //!   head of the leaf that has the key at this head.
-//! - **A record is prepended to a split, or replaces it, only after the split's term is in the parent**, or the new root
-//!   has both halves. So a node has at most one split without its term, and this split is its head.
+//! - **A record is prepended to a split, or replaces it, only after the split's term is in the parent**, or the new
+//!   root has both halves. So a node has at most one split without its term, and this split is its head.
 //!
 //! # Why a walk is right
 //! A node that a walk meets has a lower bound that is not above the key: by the separator in the parent, or by the left
-//! sibling's bound. If the key is not below the node's bound, the walk goes to the right. Otherwise the node has the key.
+//! sibling's bound. If the key is not below the node's bound, the walk goes to the right. Otherwise the node has the
+//! key.
 //!
 //! Complexity: O(log n) nodes with at most 32 deltas each. An insertion copies the leaf once in 24 times.
 
@@ -159,8 +162,8 @@ impl<K: TreeKey> BwTree<K> {
         }
     }
 
-    /// Prepends a delta, if the head is still the same. `place` is that of an earlier attempt of the operation, or none.
-    /// The head is no split.
+    /// Prepends a delta, if the head is still the same. `place` is that of an earlier attempt of the operation, or
+    /// none. The head is no split.
     fn prepend(
         &self,
         at: At<'_, K::InPlace>,

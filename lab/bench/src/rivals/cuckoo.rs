@@ -3,25 +3,26 @@
 //!
 //! As in the library, with its numbers by default:
 //!
-//! - a key can be in two buckets of four slots. The second bucket's number is made from the first one's and an 8-bit tag of
-//!   the key's hash, so that an entry can be moved without its key being hashed anew;
-//! - 65,536 test-and-set spin locks, a cache line each, are striped over the buckets. Readers, too, lock both buckets of
-//!   their key;
+//! - a key can be in two buckets of four slots. The second bucket's number is made from the first one's and an 8-bit
+//!   tag of the key's hash, so that an entry can be moved without its key being hashed anew;
+//! - 65,536 test-and-set spin locks, a cache line each, are striped over the buckets. Readers, too, lock both buckets
+//!   of their key;
 //! - an insertion into two full buckets looks for the shortest path of at most five displacements to a free slot, by
-//!   breadth-first search. The search locks one bucket at a time, and so the path can be obsolete when it is found. (The
-//!   paper's search locks none.) The displacements are made from the path's end, each under the locks of its two
+//!   breadth-first search. The search locks one bucket at a time, and so the path can be obsolete when it is found.
+//!   (The paper's search locks none.) The displacements are made from the path's end, each under the locks of its two
 //!   buckets, and only if both slots still are as the search has found them;
 //! - if no path is found, the table is doubled under all locks. It begins with 65,536 buckets, and never shrinks.
 //!
 //! Different from the library:
 //!
-//! - a doubled table is filled at once by the thread that doubles it. The library fills the part of a lock when the lock
-//!   is taken next, if the table had 65,536 buckets at least;
+//! - a doubled table is filled at once by the thread that doubles it. The library fills the part of a lock when the
+//!   lock is taken next, if the table had 65,536 buckets at least;
 //! - tags are compared before integers, too;
-//! - an update with a function reads, and then compares and replaces, since the caller's code must not run under a lock;
+//! - an update with a function reads, and then compares and replaces, since the caller's code must not run under a
+//!   lock;
 //! - there are no counters of entries.
 //!
-//! (The paper's text has buckets of eight slots and 2,048 locks; the library has four slots.)
+//! (The paper's text has buckets of eight slots.)
 //!
 //! # Invariants
 //! - A key is in one slot at most, in one of its two buckets.
@@ -263,7 +264,8 @@ impl<K: TreeKey> Cuckoo<K> {
         }))
     }
 
-    /// Frees a slot of one of two buckets, if a path to a free slot is found. Returns the slot, with both buckets locked.
+    /// Frees a slot of one of two buckets, if a path to a free slot is found. Returns the slot, with both buckets
+    /// locked.
     fn make_room(&self, power: u32, buckets: [usize; 2]) -> Result<Option<Room<'_, K>>, Doubled> {
         while let Some(path) = self.search(power, buckets)? {
             if let Some(held) = self.displace(power, buckets, &path)? {
@@ -305,7 +307,8 @@ impl<K: TreeKey> Cuckoo<K> {
         Ok(None)
     }
 
-    /// Reads the hashes along a path of slots, which begins in a bucket. The path ends earlier if a slot is free by now.
+    /// Reads the hashes along a path of slots, which begins in a bucket. The path ends earlier if a slot is free by
+    /// now.
     fn trace(&self, power: u32, mut bucket: usize, slots: &[usize]) -> Result<Vec<Step>, Doubled> {
         let mut path = Vec::with_capacity(slots.len());
         for &slot in slots {
@@ -319,8 +322,8 @@ impl<K: TreeKey> Cuckoo<K> {
         Ok(path)
     }
 
-    /// Makes the displacements of a path, from its end. Returns `None` if the path is obsolete, and otherwise the locks of
-    /// two buckets, in one of which the path begins.
+    /// Makes the displacements of a path, from its end. Returns `None` if the path is obsolete, and otherwise the locks
+    /// of two buckets, in one of which the path begins.
     fn displace(&self, power: u32, buckets: [usize; 2], path: &[Step]) -> Result<Option<Held<'_, K>>, Doubled> {
         let [first, second] = buckets;
         let mut to = path[path.len() - 1];

@@ -93,8 +93,8 @@ impl<K: InPlace> Table<K> {
         unsafe { Record::at(self.entry(id).load(Acquire), guard) }
     }
 
-    /// Replaces the head of a node's chain, if it is still `old`. An address cannot be that of another record meanwhile,
-    /// since the caller's guard keeps `old` allocated, and a place in a block is published once.
+    /// Replaces the head of a node's chain, if it is still `old`. An address cannot be that of another record
+    /// meanwhile, since the caller's guard keeps `old` allocated, and a place in a block is published once.
     pub fn replace(&self, id: u64, old: &Record<K>, new: *mut Record<K>) -> bool {
         let old = ptr::from_ref(old).cast_mut();
         self.entry(id).compare_exchange(old, new, Release, Relaxed).is_ok()

@@ -1,7 +1,8 @@
-//! Buckets of four slots. A user has the bucket's lock, or owns the buckets; so the words need no ordering of their own.
+//! Buckets of four slots. A user has the bucket's lock, or owns the buckets; so the words need no ordering of their
+//! own.
 //!
-//! A bucket consists of the keys with their values, and a word of the slots' tags (8 bits each, from the lowest on) and of
-//! four bits that say which slots are in use. So a bucket has 72 bytes, or 200 if the keys are byte strings, as in
+//! A bucket consists of the keys with their values, and a word of the slots' tags (8 bits each, from the lowest on) and
+//! of four bits that say which slots are in use. So a bucket has 72 bytes, or 200 if the keys are byte strings, as in
 //! libcuckoo.
 
 use core::marker::PhantomData;
