@@ -376,9 +376,11 @@ fn versions_tell_of_changes() {
     assert!(look().1 != second);
 }
 
+#[cfg(debug_assertions)]
 #[derive(Clone, Copy)]
 struct Waits;
 
+#[cfg(debug_assertions)]
 impl Change for Waits {
     type Out = ();
 

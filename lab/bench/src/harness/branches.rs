@@ -55,7 +55,7 @@ impl<'v> Branches<'v> {
                     self.child.replace(Some(child));
                     return Some(&self.variants[at].machine);
                 }
-                Ok(fork::Side::Parent(run)) => self.runs.borrow_mut().push(run),
+                Ok(fork::Side::Parent(running)) => self.runs.borrow_mut().push(running.wait()),
                 Err(error) => {
                     let failure = Failure::new(format!("cannot fork a process for a variation: {error}"));
                     self.runs.borrow_mut().push(Err(failure));
@@ -101,8 +101,13 @@ mod fork {
     /// In which process a fork has returned.
     pub enum Side {
         Child(Child),
-        /// The child has ended, and has sent this.
-        Parent(Result<Run, Failure>),
+        Parent(Running),
+    }
+
+    /// A branch, as its parent sees it.
+    pub struct Running {
+        from: PipeReader,
+        child: libc::pid_t,
     }
 
     /// The right of a branch to send its run to its parent. A branch that drops this value has failed, and ends at once:
@@ -116,39 +121,45 @@ mod fork {
         std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1 + usize::from(waiting))
     }
 
-    /// Forks the process. In the parent, waits for the child's end.
+    /// Forks the process.
     pub fn fork() -> io::Result<Side> {
         let (from, to) = io::pipe()?;
         // SAFETY: the process has one thread, so that no lock of another thread is held in the child.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => Ok(Side::Child(Child(to))),
-            child => {
-                drop(to);
-                let sent = receive(from, child);
-                // SAFETY: the child is this process's, and is waited for once. How it ended is told by what it has sent.
-                unsafe { libc::waitpid(child, core::ptr::null_mut(), 0) };
-                let run = serde_json::from_slice(&sent?)
-                    .unwrap_or_else(|_| Err("the process of a variation ended before its run".to_owned()));
-                Ok(Side::Parent(run.map_err(Failure::new)))
-            }
+            child => Ok(Side::Parent(Running { from, child })),
         }
     }
 
-    /// Returns all that the child sends. Passes a signal on, which the child may not have got.
-    fn receive(mut from: PipeReader, child: libc::pid_t) -> io::Result<Vec<u8>> {
-        let mut told = false;
-        let mut ready = libc::pollfd { fd: from.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: there is one entry, which is this function's.
-        while unsafe { libc::poll(&raw mut ready, 1, LOOK_MS) } <= 0 {
-            if interrupt::requested() && !core::mem::replace(&mut told, true) {
-                // SAFETY: the child is this process's, and has not been waited for.
-                unsafe { libc::kill(child, libc::SIGTERM) };
-            }
+    impl Running {
+        /// Waits for the branch's end. Returns what it has sent.
+        pub fn wait(self) -> Result<Run, Failure> {
+            let child = self.child;
+            let sent = self.receive();
+            // SAFETY: the child is this process's, and is waited for once. How it ended is told by what it has sent.
+            unsafe { libc::waitpid(child, core::ptr::null_mut(), 0) };
+            let failed = |error| Failure::new(format!("cannot read from the process of a variation: {error}"));
+            let run = serde_json::from_slice(&sent.map_err(failed)?)
+                .unwrap_or_else(|_| Err("the process of a variation ended before its run".to_owned()));
+            run.map_err(Failure::new)
         }
-        let mut sent = Vec::new();
-        from.read_to_end(&mut sent)?;
-        Ok(sent)
+
+        /// Returns all that the branch sends. Passes a signal on, which the branch may not have got.
+        fn receive(mut self) -> io::Result<Vec<u8>> {
+            let mut told = false;
+            let mut ready = libc::pollfd { fd: self.from.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: there is one entry, which is this function's.
+            while unsafe { libc::poll(&raw mut ready, 1, LOOK_MS) } <= 0 {
+                if interrupt::requested() && !core::mem::replace(&mut told, true) {
+                    // SAFETY: the child is this process's, and has not been waited for.
+                    unsafe { libc::kill(self.child, libc::SIGTERM) };
+                }
+            }
+            let mut sent = Vec::new();
+            self.from.read_to_end(&mut sent)?;
+            Ok(sent)
+        }
     }
 
     impl Child {
@@ -183,11 +194,21 @@ mod fork {
     /// In which process a fork has returned.
     pub enum Side {
         Child(Child),
-        Parent(Result<Run, Failure>),
+        Parent(Running),
     }
 
     /// The right of a branch to send its run.
     pub enum Child {}
+
+    /// A branch, as its parent sees it.
+    pub enum Running {}
+
+    impl Running {
+        /// Is never called.
+        pub fn wait(self) -> Result<Run, Failure> {
+            match self {}
+        }
+    }
 
     /// Returns whether this process may fork.
     pub fn is_alone() -> bool {
