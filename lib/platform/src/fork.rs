@@ -146,6 +146,12 @@ mod imp {
     }
 }
 
+/// Returns the id of the process to which the threads belong that it starts. On the virtual machine (a simulator), a
+/// process that continues a run has the run's threads, whichever process started them. So there all ids are equal.
+pub fn process() -> u32 {
+    if cfg!(archipelago_sim) { 1 } else { std::process::id() }
+}
+
 /// Returns a number that tells a process from the child processes that its forks make. So data that a thread has left
 /// for others shows whether the thread is in this process. A load of two words.
 #[inline]

@@ -4,6 +4,7 @@
 use super::stats::MaintenanceStats;
 use super::turns::Turns;
 use archipelago_platform::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::*};
+use archipelago_platform::fork::process;
 use archipelago_platform::sync::{Arc, Mutex, OnceLock};
 use archipelago_platform::thread::{self, Crew, Thread};
 use archipelago_platform::time::Duration;
@@ -134,7 +135,7 @@ impl Wake {
 
     /// Returns whether this process is a child, in which the threads do not exist.
     pub(super) fn is_lost(&self) -> bool {
-        self.process != std::process::id()
+        self.process != process()
     }
 
     /// Returns whether no thread was at work when this process was forked. Relaxed: the child has the values that the

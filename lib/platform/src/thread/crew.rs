@@ -3,6 +3,7 @@
 use core::any::Any;
 
 use super::{JoinHandle, current};
+use crate::fork::process;
 
 /// Threads that are joined when their structure ends, in the process that started them. In the child of a `fork` these
 /// threads do not exist, and joining them would never end.
@@ -17,15 +18,15 @@ impl Crew {
     /// Adds a thread. It was started by this process, as were all others.
     pub fn push(&mut self, thread: JoinHandle<()>) {
         if self.threads.is_empty() {
-            self.process = std::process::id();
+            self.process = process();
         }
-        debug_assert_eq!(self.process, std::process::id());
+        debug_assert_eq!(self.process, process());
         self.threads.push(thread);
     }
 
     /// Returns whether the threads exist in this process. In a child of the process that started them, they do not.
     pub fn is_here(&self) -> bool {
-        !self.threads.is_empty() && self.process == std::process::id()
+        !self.threads.is_empty() && self.process == process()
     }
 
     /// Returns the threads.

@@ -30,7 +30,7 @@
 //! forever, and objects that it had taken from a bag would be lost there.
 
 use archipelago_platform::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
-use archipelago_platform::fork::outside_forks;
+use archipelago_platform::fork::{outside_forks, process};
 use archipelago_platform::panics::quietly;
 use archipelago_platform::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 use archipelago_platform::thread::{self, ThreadId};
@@ -108,7 +108,7 @@ impl Rest {
             && !self.is_over()
             && let Some(tender) = Tender::of_this_process()
         {
-            self.process.store(std::process::id(), Ordering::Relaxed);
+            self.process.store(process(), Ordering::Relaxed);
             lock(&tender.told).push(self.clone());
             tender.bell.notify_one();
         }
@@ -122,8 +122,8 @@ impl Rest {
 
     /// Waits for a running look to end, unless the caller is that look.
     pub(super) fn wait(&self) {
-        let process = self.process.load(Ordering::Relaxed);
-        if process != 0 && process == std::process::id() && !Tender::is_this_thread() {
+        let of = self.process.load(Ordering::Relaxed);
+        if of != 0 && of == process() && !Tender::is_this_thread() {
             drop(lock(&self.looking));
         }
     }
@@ -188,13 +188,13 @@ impl Tender {
     /// Returns this process's thread, or `None` if the operating system refuses to start one.
     fn of_this_process() -> Option<&'static Self> {
         let latest = Self::latest();
-        latest.filter(|tender| tender.process == std::process::id()).or_else(|| Self::start(latest))
+        latest.filter(|tender| tender.process == process()).or_else(|| Self::start(latest))
     }
 
     #[cold]
     fn start(latest: Option<&'static Self>) -> Option<&'static Self> {
         let (told, thread) = (Mutex::new(Vec::new()), OnceLock::new());
-        let tender = Box::new(Self { process: std::process::id(), told, bell: Condvar::new(), thread });
+        let tender = Box::new(Self { process: process(), told, bell: Condvar::new(), thread });
         // Leaked, once in each process: the thread never ends. In a child process, the parent's state is leaked, too.
         let (tender, old) =
             (Box::into_raw(tender), latest.map_or(ptr::null_mut(), |old| ptr::from_ref(old).cast_mut()));

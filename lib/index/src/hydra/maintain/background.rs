@@ -40,7 +40,7 @@ use super::super::turns::Stopwatch;
 use super::super::upkeep::lock;
 use crate::hydra::HydraForm;
 use archipelago_platform::atomic::{AtomicBool, Ordering::*};
-use archipelago_platform::fork::outside_forks;
+use archipelago_platform::fork::{outside_forks, process};
 use archipelago_platform::sync::{Arc, Weak};
 use archipelago_platform::thread;
 use archipelago_platform::topology::NodeId;
@@ -111,7 +111,7 @@ impl<F: HydraForm> Core<F> {
 
     fn start_background(&self) -> Option<Arc<Wake>> {
         let sleepers = (0..self.layers.len()).map(|_| Sleeper::default()).collect();
-        let wake = Arc::new(Wake { stop: AtomicBool::new(false), process: std::process::id(), sleepers });
+        let wake = Arc::new(Wake { stop: AtomicBool::new(false), process: process(), sleepers });
         let spawn = |node: usize| {
             let (core, wake) = (self.this.clone(), wake.clone());
             thread::Builder::new().name(format!("hydralist-{node}")).spawn(move || live(&core, node, &wake))
