@@ -11,49 +11,55 @@
 use core::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
-use archipelago_sim::Machine;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use super::simulated::{Run, Variant};
 use crate::failure::Failure;
 
 /// Tells a process of a test that it runs no other test.
 pub const ALONE: &str = "ARCHIPELAGO_TEST_ALONE";
 
-/// The branches of one run.
-pub struct Branches<'v> {
-    variants: &'v [Variant],
-    /// The variant that this process measures.
+/// The branches of one run, whose results are of type `R`.
+pub struct Branches<R> {
+    /// The number of branches, with this process.
+    count: usize,
+    /// The number of this process's branch. The process that sets up has 0.
     at: Cell<usize>,
     /// How long this process, or its parent before the fork, has waited for other branches.
     waited: Cell<Duration>,
     child: RefCell<Option<fork::Child>>,
-    runs: RefCell<Vec<Result<Run, Failure>>>,
+    runs: RefCell<Vec<Result<R, Failure>>>,
 }
 
-impl<'v> Branches<'v> {
-    /// Makes the branches of a run that measures the first of `variants`, at least one.
-    pub fn new(variants: &'v [Variant]) -> Self {
-        assert!(variants.len() == 1 || can_branch(), "this process cannot branch");
-        let (at, waited, child, runs) = Default::default();
-        Branches { variants, at, waited, child, runs }
+impl<R: Serialize + DeserializeOwned> Branches<R> {
+    /// Makes the branches of a run, at least one.
+    pub fn new(count: usize) -> Self {
+        assert!(count == 1 || count > 1 && can_branch(), "this process cannot branch");
+        let (at, waited, child) = Default::default();
+        Branches { count, at, waited, child, runs: RefCell::default() }
     }
 
-    /// Returns the variant that this process measures.
-    pub fn variant(&self) -> &'v Variant {
-        &self.variants[self.at.get()]
+    /// Returns the number of this process's branch.
+    pub fn at(&self) -> usize {
+        self.at.get()
     }
 
-    /// Runs the branches, one after the other. Returns in each of them, with the machine on which the branch continues,
-    /// and at last in this process. Called at the end of the set-up.
-    pub fn split(&self) -> Option<&'v Machine> {
+    /// Returns how long this process was not at work, but waited for other branches.
+    pub fn waited(&self) -> Duration {
+        self.waited.get()
+    }
+
+    /// Runs the branches, one after the other. Returns in each of them, and at last in this process. Called at the end
+    /// of the set-up.
+    pub fn split(&self) {
         let begun = Instant::now();
-        for at in 1..self.variants.len() {
+        for at in 1..self.count {
             match fork::fork() {
                 Ok(fork::Side::Child(child)) => {
                     self.at.set(at);
                     self.waited.set(begun.elapsed());
                     self.child.replace(Some(child));
-                    return Some(&self.variants[at].machine);
+                    return;
                 }
                 Ok(fork::Side::Parent(running)) => self.runs.borrow_mut().push(running.wait()),
                 Err(error) => {
@@ -63,17 +69,13 @@ impl<'v> Branches<'v> {
             }
         }
         self.waited.set(begun.elapsed());
-        None
     }
 
-    /// Returns this process's run and those of the branches, in the order of the variants. Does not return in a branch,
-    /// which ends.
+    /// Returns this process's run and those of the branches, in their order. Does not return in a branch, which ends.
     ///
     /// # Errors
     /// If a run has failed.
-    pub fn join(self, run: Result<Run, Failure>) -> Result<Vec<Run>, Failure> {
-        let waited = self.waited.get();
-        let run = run.map(|run| Run { wall: run.wall.saturating_sub(waited), ..run });
+    pub fn join(self, run: Result<R, Failure>) -> Result<Vec<R>, Failure> {
         if let Some(child) = self.child.take() {
             child.end(&run);
         }
@@ -91,7 +93,9 @@ mod fork {
     use std::io::{self, PipeReader, PipeWriter, Read, Write};
     use std::os::fd::AsRawFd;
 
-    use super::Run;
+    use serde::Serialize;
+    use serde::de::DeserializeOwned;
+
     use crate::failure::Failure;
     use crate::interrupt;
 
@@ -134,7 +138,7 @@ mod fork {
 
     impl Running {
         /// Waits for the branch's end. Returns what it has sent.
-        pub fn wait(self) -> Result<Run, Failure> {
+        pub fn wait<R: DeserializeOwned>(self) -> Result<R, Failure> {
             let child = self.child;
             let sent = self.receive();
             // SAFETY: the child is this process's, and is waited for once. How it ended is told by what it has sent.
@@ -164,7 +168,7 @@ mod fork {
 
     impl Child {
         /// Sends the run, and ends the process.
-        pub fn end(mut self, run: &Result<Run, Failure>) -> ! {
+        pub fn end<R: Serialize>(mut self, run: &Result<R, Failure>) -> ! {
             let text = serde_json::to_vec(&run.as_ref().map_err(ToString::to_string)).expect("a run can be written");
             let code = i32::from(self.0.write_all(&text).is_err());
             end(code)
@@ -188,7 +192,6 @@ mod fork {
 mod fork {
     use std::io;
 
-    use super::Run;
     use crate::failure::Failure;
 
     /// In which process a fork has returned.
@@ -205,7 +208,7 @@ mod fork {
 
     impl Running {
         /// Is never called.
-        pub fn wait(self) -> Result<Run, Failure> {
+        pub fn wait<R>(self) -> Result<R, Failure> {
             match self {}
         }
     }
@@ -222,7 +225,7 @@ mod fork {
 
     impl Child {
         /// Is never called.
-        pub fn end(self, _: &Result<Run, Failure>) -> ! {
+        pub fn end<R>(self, _: &Result<R, Failure>) -> ! {
             match self {}
         }
     }

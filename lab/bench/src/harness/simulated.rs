@@ -386,13 +386,14 @@ pub fn run<S>(
     if !SIMULATED {
         return Err(only_simulated().expect_err("it was not built for the virtual machine"));
     }
-    let branches = Branches::new(variants);
+    let branches = Branches::new(variants.len());
+    let variant = || &variants[branches.at()];
     let (turns, misses, at_start, at_end, held_bytes, kinds, retry_percent, attempts) = Default::default();
     let course = Course::new(setting.wish, threads);
     let counts = Counts { course, turns, misses, kinds, retry_percent, attempts, at_start, at_end, held_bytes };
     let body = |shared: &S, client: Client| {
         let (begun, updates, kinds) = Default::default();
-        let (seed, charge) = (config.seed, branches.variant().charge);
+        let (seed, charge) = (config.seed, variant().charge);
         let mut turns = Turns { client, seed, counts: &counts, begun, updates, kinds, charge };
         body(shared, &mut turns);
     };
@@ -400,13 +401,15 @@ pub fn run<S>(
     let setup = || {
         let shared = setup();
         world::warm_homes();
-        if let Some(machine) = world::outside(|| branches.split()) {
-            world::retime(machine);
+        world::outside(|| branches.split());
+        if branches.at() > 0 {
+            world::retime(&variant().machine);
         }
         shared
     };
     let (report, checked) = run_with(&variants[0].machine, config, threads, setup, body, |shared| check(&shared));
-    let run = result(report, checked, &counts, (&branches.variant().machine.name, threads));
+    let run = result(report, checked, &counts, (&variant().machine.name, threads));
+    let run = run.map(|run| Run { wall: run.wall.saturating_sub(branches.waited()), ..run });
     branches.join(run)
 }
 
