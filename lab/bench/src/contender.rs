@@ -12,7 +12,7 @@ pub trait BenchIndex<K: BenchKey>: OrderedIndex<K, u64> + Sized + 'static {
     /// Whether `insert` returns the value it replaced. If not, it returns `None`.
     const INSERT_RETURNS_OLD: bool = true;
 
-    /// Whether the index is ordered. If not, its `scan` panics, and no workload with scans may use it.
+    /// True for an ordered index. The `scan` of another index panics, and workloads with scans leave that index out.
     const SCANS: bool = true;
 
     /// Makes an empty index.

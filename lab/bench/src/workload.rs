@@ -123,7 +123,8 @@ pub enum Distribution {
     /// and the hash maps several ranks to one key. So the most popular key has 3.8 % of all draws; by `Zipf(0.99)` it
     /// has 7.8 % if there are 200,000 keys.
     Ycsb,
-    /// With this probability, above 0 and at most 1, one of so many neighbouring keys in the middle; otherwise any key.
+    /// `Hot(p, n)` draws, with the probability `p` (above 0, at most 1), one of the `n` keys in the middle, and otherwise
+    /// one of all keys.
     Hot(f64, usize),
 }
 

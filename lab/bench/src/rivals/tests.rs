@@ -13,6 +13,7 @@ use rand::RngExt;
 
 use crate::contender::BenchIndex;
 use crate::keys::{self, BenchKey};
+use crate::rivals::btree::LONGEST;
 
 pub fn words(count: u64) -> Vec<u64> {
     (0..count).map(|n| n.wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect()
@@ -21,6 +22,15 @@ pub fn words(count: u64) -> Vec<u64> {
 pub fn strings(count: usize) -> Vec<Vec<u8>> {
     let mut keys = keys::emails(count, 0, 1).loaded;
     keys.extend([Vec::new(), vec![0], vec![0, 0], vec![0xff; 300]]);
+    keys
+}
+
+/// Makes strings that fit into rivals with keys in place, the longest ones and zeros at the end among them.
+pub fn short_strings(count: usize) -> Vec<Vec<u8>> {
+    let mut keys = strings(count);
+    keys.retain(|key| key.len() <= LONGEST);
+    keys.extend([30, 31, 32, LONGEST - 1, LONGEST].map(|len| vec![0; len]));
+    keys.extend([vec![0xff; LONGEST - 1], vec![0xff; LONGEST]]);
     keys
 }
 

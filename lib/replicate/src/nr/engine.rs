@@ -159,7 +159,7 @@ pub(super) struct Shared<T: Replicable> {
     pub(super) min_batch: usize,
     /// Whether background threads combine. If so, clients wait for a while before they combine themselves.
     pub(super) dedicated: bool,
-    /// Whether each replica has a helper. If so, clients help other replicas only if the log is full and stays full.
+    /// True if each replica has a helper. Then clients help other replicas only while the log stays full.
     pub(super) helped: bool,
 }
 

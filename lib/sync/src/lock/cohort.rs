@@ -10,8 +10,8 @@
 //! thread bypasses a waiting thread only if the waiting thread has not requested the global lock yet. This can happen
 //! between a holder's release and the request by the next thread of the holder's node.
 //!
-//! Any two kinds of locks can be combined if any thread may unlock them and if the holder of a node's lock can see
-//! whether another thread waits for it. This module combines three pairs:
+//! Two kinds of locks can be combined if any thread may unlock them, and if the holder of a node's lock sees its
+//! waiters. This module combines three pairs:
 //!
 //! - [`RawCohort`], with ticket locks on both levels: C-TKT-TKT of the paper;
 //! - [`RawHmcs`], with MCS queues on both levels: the hierarchical MCS lock (Chabbi, Fagan and Mellor-Crummey 2015), on

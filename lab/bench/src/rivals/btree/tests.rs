@@ -5,16 +5,7 @@ use rand::seq::SliceRandom;
 
 use super::*;
 use crate::keys::emails;
-use crate::rivals::tests::{GROW, SHRINK, agrees_with_a_model, history, scaled, words};
-
-/// Strings that fit in nodes, the longest ones and zeros at the end among them.
-fn strings(count: usize) -> Vec<Vec<u8>> {
-    let mut keys = crate::rivals::tests::strings(count);
-    keys.retain(|key| key.len() <= LONGEST);
-    keys.extend([30, 31, 32, LONGEST - 1, LONGEST].map(|len| vec![0; len]));
-    keys.extend([vec![0xff; LONGEST - 1], vec![0xff; LONGEST]]);
-    keys
-}
+use crate::rivals::tests::{GROW, SHRINK, agrees_with_a_model, history, scaled, short_strings as strings, words};
 
 fn check<K: TreeKey>(tree: &mut BTreeOlc<K>) {
     tree.check_invariants();

@@ -3,19 +3,9 @@
 use archipelago_check::workload::Mix;
 
 use super::*;
-use crate::rivals::tests::{GROW, SHRINK, agrees_with_a_model, history, scaled, words};
-
-/// Strings that fit in nodes.
-fn strings(count: usize) -> Vec<Vec<u8>> {
-    let mut keys = crate::rivals::tests::strings(count);
-    keys.retain(|key| key.len() <= LONGEST);
-    keys
-}
-
-/// Keys of which many share their first bytes.
-fn nested(count: usize) -> Vec<Vec<u8>> {
-    crate::rivals::tests::nested(count)
-}
+use crate::rivals::tests::{
+    GROW, SHRINK, agrees_with_a_model, history, nested, scaled, short_strings as strings, words,
+};
 
 fn check<K: TreeKey>(tree: &mut BwTree<K>) {
     tree.check_invariants();

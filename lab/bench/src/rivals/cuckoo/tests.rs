@@ -3,14 +3,9 @@
 use archipelago_check::workload::Mix;
 
 use super::*;
-use crate::rivals::tests::{GROW, SHRINK, agrees_with_a_model, history, nested, scaled, words};
-
-/// Strings that fit in slots.
-fn strings(count: usize) -> Vec<Vec<u8>> {
-    let mut keys = crate::rivals::tests::strings(count);
-    keys.retain(|key| key.len() <= LONGEST);
-    keys
-}
+use crate::rivals::tests::{
+    GROW, SHRINK, agrees_with_a_model, history, nested, scaled, short_strings as strings, words,
+};
 
 fn check<K: TreeKey>(map: &mut Cuckoo<K>) {
     map.check_invariants();
