@@ -498,11 +498,7 @@ impl Sequential for Db {
 impl<'d> View<'d> {
     /// Returns the database that is read.
     pub fn space(&self) -> &'d Space {
-        let spaces = &self.db.spaces;
-        archipelago_platform::touch(spaces, size_of_val(spaces));
-        let space = &spaces[self.index as usize];
-        archipelago_platform::touch(space, size_of::<Space>());
-        space
+        look(&look(&self.db.spaces)[self.index as usize])
     }
 
     /// Returns the entry of a key. Returns `None` if the key is missing or has expired.
@@ -552,8 +548,9 @@ impl Change<'_> {
     }
 
     fn space(&mut self) -> &mut Space {
+        look(&self.db.spaces);
         let space = &mut self.db.spaces[self.index as usize];
-        archipelago_platform::touch(&raw const *space, size_of::<Space>());
+        look(space);
         space
     }
 

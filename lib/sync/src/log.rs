@@ -151,7 +151,8 @@ pub struct Log<Op> {
     /// In a cache line of its own: every reader reads this pointer, and the fields after it change often.
     local_tails: CachePadded<Box<[CachePadded<AtomicU64>]>>,
     recycler: Recycler<Op>,
-    generations: Generations<Op>,
+    /// In a cache line of its own: every combiner reads the sizes, and the recycler's lock changes often.
+    generations: CachePadded<Generations<Op>>,
 }
 
 impl<Op: Send + Sync> Log<Op> {
@@ -163,7 +164,7 @@ impl<Op: Send + Sync> Log<Op> {
     /// If `readers` is 0: entries are recycled up to the least position of all readers, so at least one must exist.
     pub fn new(readers: usize, capacity: usize, largest: usize) -> (Self, Vec<Cursor<Op>>) {
         assert!(readers > 0, "a log has at least one reader");
-        let generations = Generations::new(capacity, largest);
+        let generations = CachePadded::new(Generations::new(capacity, largest));
         let log = Self {
             identity: CachePadded::new(Arc::new(())),
             tail: CachePadded::new(AtomicU64::new(0)),

@@ -10,11 +10,11 @@ pub fn look<T>(value: &T) -> &T {
     value
 }
 
-/// Reports a read of `bytes` and returns `bytes`.
+/// Reports a read of `values` and returns `values`.
 #[inline(always)]
-pub fn read(bytes: &[u8]) -> &[u8] {
-    touch(bytes.as_ptr(), bytes.len());
-    bytes
+pub fn read<T>(values: &[T]) -> &[T] {
+    touch(values.as_ptr(), size_of_val(values));
+    values
 }
 
 /// Reports that `values` were written or moved to their current addresses.

@@ -7,7 +7,7 @@
 
 use core::slice;
 
-use super::seen::{look, wrote};
+use super::seen::{look, read, wrote};
 
 /// The most items of a leaf, and the most children of an inner node.
 const MOST: usize = 64;
@@ -43,15 +43,20 @@ impl<T: Ord + Clone> Node<T> {
         match self {
             Self::Leaf(items) => {
                 let Err(at) = items.binary_search_by(|met| look(met).cmp(&item)) else { return (false, None) };
+                // A full list moves to other memory before it grows.
+                let moved = if items.len() == items.capacity() { 0 } else { at };
                 items.insert(at, item);
-                wrote(&items[at..]);
+                wrote(slice::from_ref(items));
+                wrote(&items[moved..]);
                 if items.len() <= MOST {
                     return (true, None);
                 }
                 // After insertions in ascending order, all leaves but the last are full.
                 let middle = if at + 1 == items.len() { MOST } else { MOST / 2 };
                 let upper = items.split_off(middle);
+                read(items);
                 items.shrink_to_fit();
+                wrote(items);
                 wrote(&upper);
                 (true, Some(Child { low: upper[0].clone(), count: upper.len(), node: Self::Leaf(upper) }))
             }
