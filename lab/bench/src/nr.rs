@@ -83,9 +83,13 @@ fn locks_and_replicas<T: Measured>() -> Vec<Known> {
     ]
 }
 
-/// Makes node replication with the load's number of replicas.
+/// How often a helper of node replication refreshes its replica if it is not woken before.
+const HELPER_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Makes node replication with the load's number of replicas, and, as in the paper (§3.9), with a thread per node that
+/// refreshes the node's replica while the node has no operations.
 fn replicated<T: Measured>(load: &Load, filled: &(dyn Fn() -> T + Sync)) -> Replicated<T> {
-    let builder = Replicated::builder();
+    let builder = Replicated::builder().helper(HELPER_INTERVAL);
     let builder = if let Some(replicas) = load.replicas { builder.replicas(replicas) } else { builder };
     builder.build(filled)
 }
