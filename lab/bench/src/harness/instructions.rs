@@ -57,7 +57,7 @@ static TABLES: LazyLock<Tables> =
 /// An experiment whose instructions were counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
-    /// `euno`, workload `ycsb`.
+    /// `euno`, workload `ycsb`. The puts of `batches` are charged as its updates.
     Euno,
     /// `ycsb`, integer keys.
     Ints,

@@ -102,13 +102,13 @@ pub fn setting(common: &SimCommon, what: &Sim) -> Result<Setting, Failure> {
 /// If the experiment's instructions were not counted.
 fn instructions(per_cycle: f64, what: &Sim) -> Result<Instructions, Failure> {
     let counted = match what {
-        Sim::Euno(args) if args.workload == "ycsb" => Counted::Euno,
+        Sim::Euno(args) if ["ycsb", "batches"].contains(&args.workload.as_str()) => Counted::Euno,
         Sim::Ycsb(args) if args.keys == "int" => Counted::Ints,
         Sim::Ycsb(args) if args.keys == "email" => Counted::Emails,
         _ => {
             return Err(Failure::new(
-                "--instructions: those of `sim euno --workload ycsb` and of `sim ycsb --keys int` and `email` were \
-                 counted, and no others",
+                "--instructions: those of `sim euno --workload ycsb` or `batches` and of `sim ycsb --keys int` and \
+                 `email` were counted, and no others",
             ));
         }
     };
