@@ -117,7 +117,8 @@ pub enum Distribution {
     Uniform,
     /// The key of rank `r` is drawn in proportion to `1 / r^s`. A hash scatters the ranks over the keys, as in YCSB.
     Zipf(f64),
-    /// As `Zipf(0.99)`, but the rank is the age: the key that was inserted last is the most popular.
+    /// As `Zipf(0.99)`, but the rank is the age: the key that the thread inserted last is the most popular. Loaded keys
+    /// are older, see [`Draws::of_thread`].
     Latest,
     /// As YCSB draws by default (its `zipfian` requests). The rank is one of 10^10 ranks, however many keys there are,
     /// and the hash maps several ranks to one key. So the most popular key has 3.8 % of all draws; by `Zipf(0.99)` it
@@ -226,6 +227,8 @@ pub struct Draws<'a, K: Clone> {
     distribution: Distribution,
     sampler: Sampler,
     loaded: &'a [K],
+    /// The number of loaded keys after the one that counts as the newest.
+    after: usize,
     fresh: Cow<'a, [K]>,
     /// How many of the fresh keys have been inserted.
     inserted: usize,
@@ -250,11 +253,20 @@ impl<'a, K: Clone> Draws<'a, K> {
             distribution,
             sampler: Sampler::new(distribution, loaded.len()),
             loaded,
+            after: 0,
             fresh: Cow::Borrowed(fresh),
             inserted: 0,
             unseen: None,
             rng: SmallRng::seed_from_u64(seed),
         }
+    }
+
+    /// Gives this thread, one of `threads`, a part of the loaded keys as its latest ones in D. Otherwise the threads,
+    /// until they have inserted many keys, would all read the same loaded key most. (So it is where a trace of YCSB's
+    /// operations is divided among the threads, as in Index-Microbench.)
+    pub fn of_thread(mut self, thread: usize, threads: usize) -> Self {
+        self.after = self.loaded.len() * thread / threads;
+        self
     }
 
     /// Makes a further key by `unseen` for each insert after `fresh` has run out.
@@ -278,22 +290,15 @@ impl<'a, K: Clone> Draws<'a, K> {
             self.inserted += 1;
             &self.fresh[self.inserted - 1]
         } else {
-            choose_key(self.distribution, self.sampler.draw(rng), self.loaded, &self.fresh[..self.inserted])
+            let item = self.sampler.draw(rng);
+            choose_key(self.distribution, item, self.loaded, self.after, &self.fresh[..self.inserted])
         };
         (Op { kind, span }, key)
     }
 }
 
-/// Makes `ops` operations of `workload` over `loaded`, inserting from `fresh`, as [`Draws`] does.
-pub fn stream<K: Clone>(
-    workload: Workload,
-    distribution: Distribution,
-    ops: usize,
-    loaded: &[K],
-    fresh: &[K],
-    seed: u64,
-) -> Stream<K> {
-    let mut draws = Draws::new(workload, distribution, loaded, fresh, seed);
+/// Draws `ops` operations.
+pub fn stream<K: Clone>(mut draws: Draws<'_, K>, ops: usize) -> Stream<K> {
     let mut made = Stream { ops: Vec::with_capacity(ops), keys: Vec::with_capacity(ops) };
     for _ in 0..ops {
         let (op, key) = draws.draw();
@@ -347,14 +352,20 @@ impl Sampler {
     }
 }
 
-/// Returns the key of an item that [`Sampler::draw`] has drawn.
-fn choose_key<'a, K>(distribution: Distribution, item: usize, loaded: &'a [K], inserted: &'a [K]) -> &'a K {
+/// Returns the key of an item that [`Sampler::draw`] has drawn. `after` is as in [`Draws`].
+fn choose_key<'a, K>(
+    distribution: Distribution,
+    item: usize,
+    loaded: &'a [K],
+    after: usize,
+    inserted: &'a [K],
+) -> &'a K {
     match distribution {
         Distribution::Uniform | Distribution::Ycsb | Distribution::Hot(..) => &loaded[item],
         Distribution::Zipf(_) => &loaded[scatter(item) % loaded.len()],
         Distribution::Latest => match item.checked_sub(inserted.len()) {
             None => &inserted[inserted.len() - 1 - item],
-            Some(age) => &loaded[loaded.len() - 1 - age],
+            Some(age) => &loaded[(2 * loaded.len() - 1 - age - after) % loaded.len()],
         },
     }
 }

@@ -33,6 +33,8 @@ pub enum Placement {
     /// One socket after the other. Within a socket, the first hardware threads of all cores come before the second
     /// ones.
     Fill,
+    /// The first hardware threads of all cores, one socket after the other, then the second ones.
+    Cores,
     /// Distributed over the sockets in rotation, on each socket in the order of `Fill`.
     Spread,
     /// Client `i` on hardware thread `cpus[i % cpus.len()]`.

@@ -164,6 +164,7 @@ impl Engine {
             busy_on_core: vec![0; machine.cores()],
             client_cpus: match &config.placement {
                 Placement::Fill => machine.fill_order(),
+                Placement::Cores => machine.cores_order(),
                 Placement::Spread => machine.spread_order(),
                 Placement::Cpus(cpus) => cpus.clone(),
             },

@@ -207,6 +207,12 @@ impl Machine {
         (0..self.sockets).flat_map(|socket| self.cpus_of(socket)).collect()
     }
 
+    /// Returns all CPUs: every core's first hardware thread, socket after socket, then every core's second one.
+    pub fn cores_order(&self) -> Vec<usize> {
+        // So CPUs are numbered, see `cpus_of`.
+        (0..self.cpus()).collect()
+    }
+
     /// Returns all CPUs, distributed over the sockets in rotation.
     pub fn spread_order(&self) -> Vec<usize> {
         let per_socket: Vec<Vec<usize>> = (0..self.sockets).map(|socket| self.cpus_of(socket).collect()).collect();

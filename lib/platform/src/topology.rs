@@ -132,6 +132,13 @@ impl Topology {
         (0..self.nodes.len()).flat_map(|node| self.node_order(NodeId(node))).collect()
     }
 
+    /// Returns one hardware thread of every core, node by node, then the second of every core, and so on.
+    pub fn cores_order(&self) -> Vec<CpuId> {
+        let mut cpus: Vec<&Cpu> = self.cpus.iter().collect();
+        cpus.sort_by_key(|cpu| (cpu.smt_rank, cpu.node, cpu.id));
+        cpus.into_iter().map(|cpu| cpu.id).collect()
+    }
+
     /// Returns the CPUs of the nodes in turn: one of each node, then the next of each node. Within a node, the order is
     /// that of [`fill_order`](Self::fill_order).
     pub fn spread_order(&self) -> &[CpuId] {
@@ -196,6 +203,8 @@ mod tests {
         let topology = Topology::parse("2x2x2").unwrap();
         let fill: Vec<usize> = topology.fill_order().iter().map(|cpu| cpu.0).collect();
         assert_eq!(fill, [0, 1, 4, 5, 2, 3, 6, 7]);
+        let cores: Vec<usize> = topology.cores_order().iter().map(|cpu| cpu.0).collect();
+        assert_eq!(cores, [0, 1, 2, 3, 4, 5, 6, 7]);
         let spread: Vec<usize> = topology.spread_order().iter().map(|cpu| cpu.0).collect();
         assert_eq!(spread, [0, 2, 1, 3, 4, 6, 5, 7]);
         assert_eq!(topology.siblings(CpuId(5)).collect::<Vec<_>>(), [CpuId(1), CpuId(5)]);

@@ -355,6 +355,8 @@ pub enum Pin {
     None,
     /// Fill one NUMA node after the other
     Fill,
+    /// Fill one NUMA node's cores after the other's; second hardware threads of cores come last
+    Cores,
     /// Deal threads out to the NUMA nodes in turn
     Spread,
 }
@@ -365,6 +367,7 @@ impl Pin {
         match self {
             Pin::None => Pinning::None,
             Pin::Fill => Pinning::FillNodeFirst,
+            Pin::Cores => Pinning::FillCoresFirst,
             Pin::Spread => Pinning::Spread,
         }
     }
@@ -374,6 +377,7 @@ impl Pin {
         match self {
             Pin::None => "none",
             Pin::Fill => "fill",
+            Pin::Cores => "cores",
             Pin::Spread => "spread",
         }
     }

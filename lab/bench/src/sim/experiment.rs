@@ -65,9 +65,12 @@ pub fn setting(common: &SimCommon, what: &Sim) -> Result<Setting, Failure> {
     };
     let placement = match common.pin {
         Pin::Fill => Placement::Fill,
+        Pin::Cores => Placement::Cores,
         Pin::Spread => Placement::Spread,
         Pin::None => {
-            return Err(Failure::new("--pin none: a simulated thread has a place of its own; try fill or spread"));
+            return Err(Failure::new(
+                "--pin none: a simulated thread has a place of its own; try fill, cores or spread",
+            ));
         }
     };
     let instructions = common.instructions.map(|per_cycle| instructions(per_cycle, what)).transpose()?;

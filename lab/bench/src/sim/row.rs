@@ -101,7 +101,7 @@ pub fn row(contender: &Contender, threads: usize, figures: &Figures, setting: &S
         ("accesses_per_op", json!(stats.accesses as f64 / ops)),
         ("instructions_per_cycle", json!(setting.instructions.map(|it| it.per_cycle))),
         // How threads are placed, and which threads are stopped.
-        ("pin", json!(if setting.placement == Placement::Spread { "spread" } else { "fill" })),
+        ("pin", json!(pin(&setting.placement))),
         ("stall", json!(setting.stall)),
         // What was asked for: the warm-up in virtual microseconds, or `auto`; the least measured span in virtual
         // microseconds; the fewest operations; and the patience in virtual microseconds.
@@ -121,6 +121,16 @@ pub fn row(contender: &Contender, threads: usize, figures: &Figures, setting: &S
         Some((measure.name().to_owned(), counted?))
     });
     Row { seeds, sweep, counts: counts.collect(), ..Row::new(&contender.name, threads, &contender.cell, fields) }
+}
+
+/// Returns the name of a placement.
+fn pin(placement: &Placement) -> &'static str {
+    match placement {
+        Placement::Fill => "fill",
+        Placement::Cores => "cores",
+        Placement::Spread => "spread",
+        Placement::Cpus(_) => "cpus",
+    }
 }
 
 /// Returns the percentage of transactions that aborted. Transactions that ended in the counted span may have begun

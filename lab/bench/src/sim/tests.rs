@@ -385,5 +385,6 @@ fn simulated_threads_have_places() {
         setting(common(&what), &what).map(|setting| setting.placement)
     };
     assert_eq!((set("fill").unwrap(), set("spread").unwrap()), (Placement::Fill, Placement::Spread));
-    assert!(set("none").unwrap_err().to_string().contains("try fill or spread"));
+    assert_eq!(set("cores").unwrap(), Placement::Cores);
+    assert!(set("none").unwrap_err().to_string().contains("try fill, cores or spread"));
 }

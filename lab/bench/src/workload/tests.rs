@@ -15,7 +15,7 @@ fn fresh(count: usize) -> Vec<u32> {
 }
 
 fn make(workload: Workload, distribution: Distribution, fresh: &[u32], seed: u64) -> Stream<u32> {
-    let made = stream(workload, distribution, OPS, &loaded(), fresh, seed);
+    let made = stream(Draws::new(workload, distribution, &loaded(), fresh, seed), OPS);
     assert_eq!((made.ops.len(), made.keys.len()), (OPS, OPS));
     made
 }
@@ -173,6 +173,19 @@ fn latest_reads_the_last_ones_most() {
     assert!((found / expected - 1.0).abs() < 0.1, "{found}, should be {expected}");
     let part = |at: core::ops::Range<usize>| counts[at].iter().sum::<usize>();
     assert!(part(900..1000) > 5 * part(0..100));
+}
+
+#[test]
+fn threads_of_d_have_latest_keys_of_their_own() {
+    let (loaded, mut most) = (loaded(), Vec::new());
+    for thread in 0..4 {
+        let draws = Draws::new(Workload::D, Distribution::Uniform, &loaded, &[], 3).of_thread(thread, 4);
+        let made = stream(draws, OPS);
+        let count = |key: u32| made.keys.iter().filter(|drawn| **drawn == key).count();
+        assert!(loaded.iter().all(|key| OPS < 10_000 || count(*key) > 0), "thread {thread} has every key");
+        most.push(*loaded.iter().max_by_key(|key| count(**key)).unwrap());
+    }
+    assert_eq!(most, [KEYS - 1, KEYS * 3 / 4 - 1, KEYS / 2 - 1, KEYS / 4 - 1]);
 }
 
 #[test]

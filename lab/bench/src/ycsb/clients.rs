@@ -126,7 +126,8 @@ impl<'a, K: BenchKey, I: BenchIndex<K>> Program for Clients<'a, K, I> {
             Part::Drawn(keys, fresh, seed) => {
                 let Work { workload, distribution, .. } = self.work;
                 let fresh = &keys.fresh[fresh.clone()];
-                let mut draws = Draws::new(workload, distribution, &keys.loaded, fresh, *seed).without_end(K::unseen);
+                let draws = Draws::new(workload, distribution, &keys.loaded, fresh, *seed);
+                let mut draws = draws.of_thread(turns.thread(), shared.parts.len()).without_end(K::unseen);
                 let charge = turns.charge();
                 let op = |i: usize| {
                     // Drawing costs the program nothing, and what was drawn is no memory of the program.

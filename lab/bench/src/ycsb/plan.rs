@@ -4,7 +4,7 @@ use super::clients::Part;
 use crate::contender::Info;
 use crate::harness::Progress;
 use crate::keys::{BenchKey, KeySet};
-use crate::workload::{self, Distribution, Stream, Workload};
+use crate::workload::{self, Distribution, Draws, Stream, Workload};
 
 /// What to measure.
 pub struct Plan {
@@ -94,7 +94,8 @@ pub fn prepare<K: BenchKey>(
             let seed = seed ^ ((at as u64 + 1) << 32) ^ ((thread as u64 + 1) << 48);
             let fresh = part(mine, thread, threads);
             let ops = (thread + 1) * ops / threads - thread * ops / threads;
-            workload::stream(*workload, plan.distribution, ops, &keys.loaded, fresh, seed)
+            let draws = Draws::new(*workload, plan.distribution, &keys.loaded, fresh, seed);
+            workload::stream(draws.of_thread(thread, threads), ops)
         };
         prepared.push(Prepared { workload: *workload, streams: (0..threads).map(stream).collect() });
     }

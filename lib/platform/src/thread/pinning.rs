@@ -13,6 +13,8 @@ pub enum Pinning {
     None,
     /// Node after node. Within a node, all cores are used before the second hardware thread of any core.
     FillNodeFirst,
+    /// One hardware thread of every core, node after node, before the second hardware thread of any core.
+    FillCoresFirst,
     /// One thread on each node in turn.
     Spread,
 }
@@ -24,6 +26,7 @@ impl Pinning {
         let order = match self {
             Pinning::None => return vec![None; threads],
             Pinning::FillNodeFirst => topology.fill_order(),
+            Pinning::FillCoresFirst => topology.cores_order(),
             Pinning::Spread => topology.spread_order().to_vec(),
         };
         order.into_iter().map(Some).cycle().take(threads).collect()
@@ -199,6 +202,9 @@ mod tests {
         assert_eq!(cpus(Pinning::None, &topology, 2), [None, None]);
         assert_eq!(cpus(Pinning::FillNodeFirst, &topology, 5), [0, 1, 2, 3, 0].map(Some));
         assert_eq!(cpus(Pinning::Spread, &topology, 5), [0, 2, 1, 3, 0].map(Some));
+        let topology = Topology::parse("2x2x2").unwrap();
+        assert_eq!(cpus(Pinning::FillNodeFirst, &topology, 4), [0, 1, 4, 5].map(Some));
+        assert_eq!(cpus(Pinning::FillCoresFirst, &topology, 6), [0, 1, 2, 3, 4, 5].map(Some));
     }
 
     #[test]
