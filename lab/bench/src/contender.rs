@@ -17,6 +17,11 @@ pub trait BenchIndex<K: BenchKey>: OrderedIndex<K, u64> + Sized + 'static {
 
     /// Makes an empty index.
     fn empty() -> Self;
+
+    /// Makes room for `keys` keys, if the index can. Called before anything is inserted.
+    fn reserve(&mut self, keys: usize) {
+        let _ = keys;
+    }
 }
 
 impl<K: BenchKey> BenchIndex<K> for HydraList<K, u64> {

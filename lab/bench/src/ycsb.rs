@@ -209,7 +209,9 @@ struct One<'a, 't, K> {
 impl<K: BenchKey> Visit<K> for One<'_, '_, K> {
     fn made<I: BenchIndex<K>>(&mut self, _: &'static Info, empty: fn() -> I) {
         let held = Held::now(self.plan.release_memory);
-        let mut shared = Shared { index: empty(), parts: CachePadded::default() };
+        let mut index = empty();
+        index.reserve(self.keys.loaded.len());
+        let mut shared = Shared { index, parts: CachePadded::default() };
         let mut bytes_per_key = None;
         for prepared in self.streams {
             if self.turn.is_over() {

@@ -11,7 +11,8 @@
 //!   breadth-first search. The search locks one bucket at a time, and so the path can be obsolete when it is found.
 //!   (The paper's search locks none.) The displacements are made from the path's end, each under the locks of its two
 //!   buckets, and only if both slots still are as the search has found them;
-//! - if no path is found, the table is doubled under all locks. It begins with 65,536 buckets, and never shrinks.
+//! - if no path is found, the table is doubled under all locks. It begins with 65,536 buckets, or as many as
+//!   are reserved, and never shrinks.
 //!
 //! Different from the library:
 //!
@@ -163,10 +164,17 @@ fn other(power: u32, tag: u8, bucket: usize) -> usize {
 
 impl<K: TreeKey> Default for Cuckoo<K> {
     fn default() -> Self {
+        Self::of(FIRST)
+    }
+}
+
+impl<K: TreeKey> Cuckoo<K> {
+    /// Makes an empty map of 2^`power` buckets.
+    fn of(power: u32) -> Self {
         Cuckoo {
             stripes: (0..1 << FIRST).map(|_| Stripe(Mutex::new(()))).collect(),
-            power: CachePadded::new(AtomicU32::new(FIRST)),
-            table: UnsafeCell::new(Plain::new(Buckets::new(FIRST))),
+            power: CachePadded::new(AtomicU32::new(power)),
+            table: UnsafeCell::new(Plain::new(Buckets::new(power))),
         }
     }
 }
@@ -401,6 +409,11 @@ impl<K: TreeKey> BenchIndex<K> for Cuckoo<K> {
 
     fn empty() -> Self {
         Self::default()
+    }
+
+    /// As the library's `reserve`, which HydraList's authors call for 100 million keys.
+    fn reserve(&mut self, keys: usize) {
+        *self = Self::of(keys.div_ceil(SLOTS).next_power_of_two().trailing_zeros().max(FIRST));
     }
 }
 

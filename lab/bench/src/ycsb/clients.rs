@@ -72,7 +72,9 @@ impl<'a, K: BenchKey, I: BenchIndex<K>> Program for Clients<'a, K, I> {
         let Work { workload, keys, count, .. } = &self.work;
         // The keys that are drawn are no memory of the program.
         let keys = world::outside(|| Arc::new(K::synthetic(keys, *count, threads * FRESH, seed)));
-        let index = (self.empty)();
+        let mut index = (self.empty)();
+        // Insertions are measured where a table that is large enough in the end is half as full as in the end.
+        index.reserve(if *workload == Workload::Load { 2 * count } else { *count });
         load(&index, &keys.loaded);
         let part = |thread: usize| {
             let seed = seed.wrapping_mul(1_000_003).wrapping_add(thread as u64);

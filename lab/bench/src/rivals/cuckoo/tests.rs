@@ -41,6 +41,21 @@ fn displacements_fill_the_table() {
     assert!(fullest > 0.85, "{fullest}");
 }
 
+/// A table of four slots a bucket is three quarters full with as many keys as were reserved, and is not doubled.
+#[test]
+fn reserved_room_suffices() {
+    let mut map = Cuckoo::<u64>::default();
+    let keys = words(scaled(3_000, 190) as u64);
+    map.reserve(keys.len());
+    let reserved = map.power.load(Ordering::Relaxed);
+    assert!((keys.len()..keys.len() * 2).contains(&(SLOTS << reserved)));
+    assert!(keys.iter().all(|key| map.pin().insert(key, *key).is_none()));
+    assert_eq!(map.power.load(Ordering::Relaxed), reserved);
+    check(&mut map);
+    map.reserve(0);
+    assert_eq!((map.pin().get(&keys[0]), map.power.load(Ordering::Relaxed)), (None, FIRST));
+}
+
 /// The other bucket of the other bucket is the bucket, in tables of all sizes.
 #[test]
 fn an_entry_can_go_back() {
