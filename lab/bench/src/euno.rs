@@ -111,35 +111,25 @@ const BATCH: u64 = 20;
 /// So all threads put the same keys in the same order, and meet where the foremost inserts what the others replace.
 /// (The paper's §6.1: Zipf "private to each thread"; with an exponent of 0.99 the hottest tenth has 41 % of the
 /// requests, which is so of 20 things.)
-///
-/// If the ranks are the same for all threads, all threads count a region's batches together, and each key is new.
-struct Batches<'a> {
+struct Batches {
     regions: Sampler,
     /// The number of batches put, by region.
     put: [u64; REGIONS],
-    /// The same number, if all threads count together.
-    together: Option<&'a [CachePadded<AtomicU64>]>,
     next: u64,
     left: u64,
 }
 
-impl<'a> Batches<'a> {
-    fn of(work: &Work, counters: &'a [CachePadded<AtomicU64>]) -> Self {
-        let together = (work.ranks != Ranks::PerThread).then_some(counters);
-        Self { regions: Sampler::new(work.distribution, REGIONS), put: [0; REGIONS], together, next: 0, left: 0 }
+impl Batches {
+    fn of(work: &Work) -> Self {
+        Self { regions: Sampler::new(work.distribution, REGIONS), put: [0; REGIONS], next: 0, left: 0 }
     }
 
     fn draw(&mut self, rng: &mut SmallRng) -> u64 {
         if self.left == 0 {
             let region = self.regions.draw(rng);
-            let number = match self.together {
-                // Relaxed: the counter carries no data.
-                Some(counters) => counters[region].fetch_add(1, Ordering::Relaxed),
-                None => self.put[region],
-            };
-            self.put[region] += 1;
-            self.next = (region as u64 + 1) << REGION_BITS | number * BATCH;
+            self.next = (region as u64 + 1) << REGION_BITS | self.put[region] * BATCH;
             self.left = BATCH;
+            self.put[region] += 1;
         }
         self.left -= 1;
         self.next += 1;
@@ -151,7 +141,7 @@ impl<'a> Batches<'a> {
 struct Shared<M> {
     map: M,
     threads: usize,
-    /// The next number: one for all threads, or one for each district or region.
+    /// The next number: one for all threads, or one for each district.
     next: Vec<CachePadded<AtomicU64>>,
     start: Instant,
 }
@@ -184,11 +174,8 @@ impl<S: Subject> Program for Clients<S> {
     fn setup(&self, threads: usize, _: u64) -> Self::Shared {
         let (work, map) = (&self.0, S::make());
         load(work, &map);
-        let (counters, next) = match work.workload {
-            "orders" => (work.districts, work.count as u64 / work.districts),
-            "batches" => (REGIONS as u64, 0),
-            _ => (1, work.count as u64),
-        };
+        let counters = if work.workload == "orders" { work.districts } else { 1 };
+        let next = work.count as u64 / counters;
         Shared {
             map,
             threads,
@@ -203,7 +190,7 @@ impl<S: Subject> Program for Clients<S> {
         let mut rng = SmallRng::seed_from_u64(turns.seed().wrapping_mul(1_000_003).wrapping_add(thread as u64));
         // Keys are drawn one by one: a few keys that are repeated would stay in the core's cache.
         let key = |rng: &mut _| work.key(work.number(sampler.draw(rng), shared.threads, thread) as u64);
-        let mut batches = Batches::of(work, &shared.next);
+        let mut batches = Batches::of(work);
         let charge = turns.charge();
         let op = |_| {
             let roll = dice.roll();
@@ -381,8 +368,7 @@ fn cells<C: clap::Args>(args: &Euno<C>, count: usize) -> Result<Cells<Work>, Fai
                 let details = match workload {
                     "ycsb" if removes => format!("{} keys, half of the updates remove", ranks.name()),
                     "ycsb" => format!("{} keys", ranks.name()),
-                    "batches" if ranks == Ranks::PerThread => format!("{REGIONS} regions, batches of {BATCH}"),
-                    "batches" => format!("{REGIONS} regions, batches of {BATCH}, counted together"),
+                    "batches" => format!("{REGIONS} regions, batches of {BATCH}"),
                     "orders" => format!("{districts} districts"),
                     _ => String::new(),
                 };
@@ -442,7 +428,7 @@ mod tests {
         let (count, update_percent, removes, districts) = (100, 50, false, 10);
         let work = Work { workload: "batches", distribution, ranks, count, update_percent, removes, districts };
         let drawn = |seed| {
-            let (mut batches, mut rng) = (Batches::of(&work, &[]), SmallRng::seed_from_u64(seed));
+            let (mut batches, mut rng) = (Batches::of(&work), SmallRng::seed_from_u64(seed));
             let keys: Vec<u64> = (0..20_000).map(|_| batches.draw(&mut rng)).collect();
             assert!(keys.chunks(BATCH as usize).all(|batch| batch.windows(2).all(|two| two[1] == two[0] + 1)));
             keys
@@ -459,25 +445,6 @@ mod tests {
         }
         let hottest = of(&one, 1).len() + of(&one, 2).len();
         assert!((7_500..9_000).contains(&hottest), "the hottest tenth has {hottest} of 20,000; the paper: 41 %");
-    }
-
-    /// If all count together, each batch is one thread's, and together they are all.
-    #[test]
-    fn batches_that_are_counted_together_are_new() {
-        let (ranks, distribution) = (Ranks::Ordered, Distribution::Zipf(0.99));
-        let (count, update_percent, removes, districts) = (100, 50, false, 10);
-        let work = Work { workload: "batches", distribution, ranks, count, update_percent, removes, districts };
-        let counters: Vec<_> = (0..REGIONS).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
-        let mut threads = [1, 2].map(|seed| (Batches::of(&work, &counters), SmallRng::seed_from_u64(seed)));
-        let draw = |turn: usize| {
-            let (batches, rng) = &mut threads[turn / 7 % 2];
-            batches.draw(rng)
-        };
-        let mut keys: Vec<u64> = (0..7 * 2 * 20 * 30).map(draw).collect();
-        keys.sort_unstable();
-        let gaps = keys.windows(2).filter(|two| two[1] != two[0] + 1);
-        assert!(gaps.clone().all(|two| two[1] >> REGION_BITS > two[0] >> REGION_BITS), "no key is drawn twice");
-        assert_eq!(gaps.count(), REGIONS - 1);
     }
 
     /// Each thread uses every key, and at first other keys than the others.

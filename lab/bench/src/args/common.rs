@@ -148,8 +148,7 @@ pub struct Euno<C: Args> {
     /// that a key of the region is drawn. batches: exponents for the regions
     #[arg(long, value_parser = exponent, value_delimiter = ',', default_value = "0,0.2,0.5,0.6,0.7,0.8,0.9,0.99")]
     pub theta: Vec<f64>,
-    /// ycsb: which keys are popular. batches: per-thread, each thread counts a region's batches for itself; otherwise
-    /// all count together, so that each puts new keys
+    /// ycsb: which keys are popular
     #[arg(long, value_enum, default_value_t = Ranks::PerThread)]
     pub ranks: Ranks,
     /// With `--ranks region`: the number of its keys
