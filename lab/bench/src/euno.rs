@@ -127,7 +127,7 @@ impl Batches {
     fn draw(&mut self, rng: &mut SmallRng) -> u64 {
         if self.left == 0 {
             let region = self.regions.draw(rng);
-            self.next = (region as u64 + 1) << REGION_BITS | self.put[region] * BATCH;
+            self.next = ((region as u64 + 1) << REGION_BITS) | (self.put[region] * BATCH);
             self.left = BATCH;
             self.put[region] += 1;
         }
