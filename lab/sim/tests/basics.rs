@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use archipelago_sim::world;
@@ -169,6 +169,21 @@ fn the_hottest_line_is_named() {
     assert_eq!((&*first.label, first.addr % 64), ("the counter", 0));
     assert!(second.is_none_or(|second| second.waited_ps < first.waited_ps));
     assert!(first.waited_ps <= report.stats.line_wait_ps);
+}
+
+/// Four sockets of 14 cores, two hardware threads each: CPU 56 is the second hardware thread of CPU 0's core.
+#[test]
+fn placements_fill_sockets_cores_or_spread() {
+    let places = |placement| {
+        let config = Config { placement, ..Config::seeded(1) };
+        let places = RefCell::new(vec![(0, 0); 58]);
+        run(&machine(), &config, 58, |client| places.borrow_mut()[client.index] = (client.cpu, client.node));
+        let places = places.into_inner();
+        [0, 13, 14, 28, 56].map(|client| places[client])
+    };
+    assert_eq!(places(Placement::Fill), [(0, 0), (13, 0), (56, 0), (14, 1), (28, 2)]);
+    assert_eq!(places(Placement::Cores), [(0, 0), (13, 0), (14, 1), (28, 2), (56, 0)]);
+    assert_eq!(places(Placement::Spread), [(0, 0), (17, 1), (31, 2), (7, 0), (56, 0)]);
 }
 
 #[test]
