@@ -90,7 +90,7 @@ impl<L: Lock> Program for Sections<L> {
 }
 
 /// The locks that admit one thread at a time. `SHARED` has the locks that admit several readers at a time.
-const EXCLUSIVE: [Known<Option<u32>>; 11] = [
+const EXCLUSIVE: [Known<Option<u32>>; 12] = [
     Known::of::<Sections<Mutex<RawTas, ()>>>("tas"),
     Known::of::<Sections<Mutex<RawTtas, ()>>>("ttas"),
     Known::of::<Sections<Mutex<RawTicket, ()>>>("ticket"),
@@ -99,6 +99,7 @@ const EXCLUSIVE: [Known<Option<u32>>; 11] = [
     Known::of::<Sections<Mutex<RawCohort, ()>>>("cohort"),
     Known::of::<Sections<Mutex<RawCboMcs, ()>>>("c-bo-mcs"),
     Known::of::<Sections<Mutex<RawCna, ()>>>("cna"),
+    Known::of::<Sections<Mutex<RawBoundedCna<65_536>, ()>>>("cna-65536"),
     Known::of::<Sections<Mutex<RawShfl, ()>>>("shfl"),
     Known::of::<Sections<parking_lot::Mutex<()>>>("parking-lot"),
     Known::of::<Sections<sync::Mutex<()>>>("std"),

@@ -37,8 +37,8 @@
 
 /// Implements `new` and `Default` for a raw lock. loom's atomics have no `const` constructor.
 macro_rules! constructors {
-    ($lock:ident = $unlocked:expr) => {
-        impl $lock {
+    ($lock:ident $(<const $bound:ident: $kind:ty>)? = $unlocked:expr) => {
+        impl $(<const $bound: $kind>)? $lock $(<$bound>)? {
             /// An unlocked lock.
             #[cfg(not(loom))]
             pub const fn new() -> Self {
@@ -52,7 +52,7 @@ macro_rules! constructors {
             }
         }
 
-        impl Default for $lock {
+        impl $(<const $bound: $kind>)? Default for $lock $(<$bound>)? {
             fn default() -> Self {
                 Self::new()
             }
@@ -93,7 +93,7 @@ mod ttas;
 mod wait;
 
 pub use bravo::RawBravo;
-pub use cna::RawCna;
+pub use cna::{RawBoundedCna, RawCna};
 pub use cohort::{Cohort, Part, RawCboMcs, RawCohort, RawHmcs};
 pub use distributed::{DistributedRw, RawDistributedRwLock, RawUnqueuedRwLock};
 pub use lock_api::{

@@ -84,7 +84,8 @@ pub struct Timed {
 /// The arguments of `bench locks` and `sim locks`.
 #[derive(Clone, Debug, Args)]
 pub struct Locks<C: Args> {
-    /// Locks, comma-separated: tas, ttas, ticket, mcs, hmcs, cohort, c-bo-mcs (as published), cna, shfl; reader-writer
+    /// Locks, comma-separated: tas, ttas, ticket, mcs, hmcs, cohort, c-bo-mcs (as published), cna, cna-65536
+    /// (the paper's bound), shfl; reader-writer
     /// locks: distributed, c-rw-np, c-rw-rp, c-rw-wp (cohort locks: neutral, readers first, writers first), bravo (over
     /// c-rw-np), shfl-rw (a count and ShflLock's queue), bravo-shfl-rw (over shfl-rw); on this machine also parking-lot
     /// and std, each as exclusive and as reader-writer lock; or all [default: all; simulated:

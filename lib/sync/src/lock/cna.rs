@@ -2,7 +2,7 @@
 //!
 //! The thread that unlocks searches for the first waiter of its own node. It moves the waiters before this waiter to a
 //! second queue, in their order. The second queue is put back at the front of the main queue in two cases: when the
-//! main queue has no thread of this node left, and after [`MAX_PASSES`] hand-overs within the node. So the lock and the
+//! main queue has no thread of this node left, and after `PASSES` hand-overs within the node. So the lock and the
 //! data that it guards stay on a node for a while. The lock's size does not depend on the number of nodes.
 //!
 //! Differences from the paper: Queue nodes are on the waiters' stacks (see [`queue`](super::queue)), so the lock
@@ -20,12 +20,13 @@ use lock_api::{GuardSend, RawMutex};
 use super::nodes;
 use super::queue::{Queue, Waiter};
 
-/// Hand-overs within a node before waiters of other nodes are served. The paper's long-run average is 65 536, and the
-/// Linux kernel's patch has a bound of 10 ms; this value keeps the longest wait of other nodes in the tens of µs.
+/// Hand-overs within a node before waiters of other nodes are served. This value keeps the longest wait of other nodes
+/// in the tens of µs.
 const MAX_PASSES: u32 = if cfg!(loom) { 1 } else { 256 };
 
 /// CNA lock: 40 bytes whatever the machine, served by node, bounded bypassing. For heavy contention from several nodes,
-/// each thread with a core of its own.
+/// each thread with a core of its own. Waiters of other nodes are served after at most 256 hand-overs within a node;
+/// [`RawBoundedCna`] has other bounds.
 ///
 /// ```
 /// use archipelago::sync::lock::{Mutex, RawCna};
@@ -36,8 +37,13 @@ const MAX_PASSES: u32 = if cfg!(loom) { 1 } else { 256 };
 /// });
 /// assert_eq!(count.into_inner(), 4);
 /// ```
+pub type RawCna = RawBoundedCna<MAX_PASSES>;
+
+/// CNA lock (see [`RawCna`]) with another bound: waiters of other nodes are served after at most `PASSES` hand-overs
+/// within a node. Greater bounds give more throughput under contention, and longer waits. The paper's long-run average
+/// is 65,536, and the Linux kernel's patch has a bound of 10 ms.
 #[derive(Debug)]
-pub struct RawCna {
+pub struct RawBoundedCna<const PASSES: u32> {
     queue: Queue,
     second_head: AtomicPtr<Waiter>,
     second_tail: AtomicPtr<Waiter>,
@@ -46,7 +52,7 @@ pub struct RawCna {
 }
 
 constructors!(
-    RawCna = Self {
+    RawBoundedCna<const PASSES: u32> = Self {
         queue: Queue::new(),
         second_head: AtomicPtr::new(ptr::null_mut()),
         second_tail: AtomicPtr::new(ptr::null_mut()),
@@ -55,7 +61,7 @@ constructors!(
 );
 
 // SAFETY: `Queue` has one holder at a time, and `unlock` is called by it.
-unsafe impl RawMutex for RawCna {
+unsafe impl<const PASSES: u32> RawMutex for RawBoundedCna<PASSES> {
     const INIT: Self = initial!();
     type GuardMarker = GuardSend;
 
@@ -87,7 +93,7 @@ unsafe impl RawMutex for RawCna {
     }
 }
 
-impl RawCna {
+impl<const PASSES: u32> RawBoundedCna<PASSES> {
     /// Returns the waiter to which a holder on node `here` hands the lock over; afterwards the main queue begins with
     /// this waiter. Returns null if no thread waited; then the lock is free.
     ///
@@ -116,7 +122,7 @@ impl RawCna {
     /// The caller holds the lock, and `first` is the first waiter.
     unsafe fn choose(&self, first: *mut Waiter, here: usize) -> *mut Waiter {
         let passes = self.passes.load(Ordering::Relaxed);
-        if passes < MAX_PASSES {
+        if passes < PASSES {
             // SAFETY: the caller's promise.
             let (last_passed_over, near) = unsafe { first_of_node(first, here) };
             if !near.is_null() {
@@ -190,7 +196,10 @@ mod tests {
     /// Returns the order in which waiters of these nodes are served. They arrived one after the other while a thread of
     /// node 0 held the lock.
     fn served(arrived: &[usize]) -> Vec<usize> {
-        let lock = RawCna::new();
+        served_by(&RawCna::new(), arrived)
+    }
+
+    fn served_by<const PASSES: u32>(lock: &RawBoundedCna<PASSES>, arrived: &[usize]) -> Vec<usize> {
         let waiters = lock.queue.fill(arrived);
         let (mut order, mut node) = (Vec::new(), 0);
         loop {
@@ -222,11 +231,15 @@ mod tests {
 
     #[test]
     fn other_nodes_have_their_turn() {
-        let limit = MAX_PASSES as usize;
-        let mut arrived = vec![0; limit + 10];
-        arrived[3] = 1;
-        let order = served(&arrived);
-        assert_eq!(order.iter().position(|&at| at == 3), Some(limit));
-        assert_eq!(order.len(), arrived.len());
+        fn after<const PASSES: u32>() {
+            let mut arrived = vec![0; PASSES as usize + 10];
+            arrived[3] = 1;
+            let order = served_by(&RawBoundedCna::<PASSES>::new(), &arrived);
+            assert_eq!(order.iter().position(|&at| at == 3), Some(PASSES as usize));
+            assert_eq!(order.len(), arrived.len());
+        }
+        after::<MAX_PASSES>();
+        after::<5>();
+        after::<{ 2 * MAX_PASSES }>();
     }
 }

@@ -79,6 +79,10 @@ pub struct Claim {
     pub ratio: Option<f64>,
     /// If set, the claim is not an ordering: both figures are equal within this factor.
     pub within: Option<f64>,
+    /// For claims with `within`: whether the first figure may also be greater by more than the factor. Papers claim so
+    /// where they say that something costs no throughput.
+    #[serde(default)]
+    pub or_better: bool,
     /// The figure by which the two contenders are compared.
     #[serde(default)]
     pub by: Measure,
@@ -208,6 +212,9 @@ fn check(figure: &Figure) -> Result<(), String> {
         // The comparison is written so that NaN is refused, too.
         if claim.within.is_some_and(|within| !(within > 1.0 && within.is_finite())) {
             return Err(format!("{names}: `within` is a factor above 1"));
+        }
+        if claim.or_better && claim.within.is_none() {
+            return Err(format!("{names}: `or_better` needs `within`"));
         }
         if claim.ratio.is_some_and(|ratio| !(ratio > 0.0 && ratio.is_finite())) {
             return Err(format!("{names}: `ratio` is a number above 0"));

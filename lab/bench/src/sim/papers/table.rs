@@ -133,6 +133,7 @@ impl Line {
         let paper = match (claim.ratio, claim.within) {
             _ if ours => "-".to_owned(),
             (Some(ratio), _) => format!("{ratio}"),
+            (None, Some(factor)) if claim.or_better => format!("no less (to {factor})"),
             (None, Some(factor)) => format!("alike (to {factor})"),
             (None, None) => "> 1".to_owned(),
         };

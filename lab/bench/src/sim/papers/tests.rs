@@ -182,6 +182,7 @@ fn wrong_files_are_one_sentence() {
             TINY.replace("ratio = 1.5", "within = 1.0"),
             "Figure 1: ttas ahead of ttas: `within` is a factor above 1",
         ),
+        ("better", TINY.replace("ratio = 1.5", "or_better = true"), "`or_better` needs `within`"),
         ("nan", TINY.replace("ratio = 1.5", "within = nan"), "`within` is a factor above 1"),
         ("ratio", TINY.replace("ratio = 1.5", "ratio = -1.5"), "`ratio` is a number above 0"),
         ("nothing", TINY.replace("behind_threads = 2", "behind_threads = 0"), "0 threads"),

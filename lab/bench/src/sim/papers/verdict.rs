@@ -56,6 +56,7 @@ pub struct Finding {
 pub fn judge(claim: &Claim, ahead: &[f64], behind: &[f64], swept: bool) -> Finding {
     let mut ratios: Vec<f64> = ahead.iter().zip(behind).map(|(ahead, behind)| ahead / behind).collect();
     let is_so = |ratio: &&f64| match claim.within {
+        Some(factor) if claim.or_better => **ratio >= 1.0 / factor,
         Some(factor) => (1.0 / factor..=factor).contains(*ratio),
         None => **ratio > 1.0,
     };
@@ -113,7 +114,21 @@ mod tests {
         let (ahead, behind) = ("nr".to_owned(), "sl".to_owned());
         let (threads, behind_threads, theta, behind_theta) = (None, None, None, None);
         let (ratio, by, ours, reason) = (Some(8.0), Measure::Throughput, false, String::new());
-        Claim { ahead, threads, behind, behind_threads, theta, behind_theta, ratio, within, by, ours, reason }
+        let or_better = false;
+        Claim {
+            ahead,
+            threads,
+            behind,
+            behind_threads,
+            theta,
+            behind_theta,
+            ratio,
+            within,
+            or_better,
+            by,
+            ours,
+            reason,
+        }
     }
 
     fn verdict(within: Option<f64>, ahead: &[f64], behind: &[f64]) -> Verdict {
@@ -135,6 +150,14 @@ mod tests {
         {
             assert_eq!(verdict(None, &with(so), &[1.0; 72]), is, "{so}");
         }
+    }
+
+    #[test]
+    fn what_costs_nothing_may_gain() {
+        let no_worse = Claim { or_better: true, ..claim(Some(1.25)) };
+        let verdict = |ahead| judge(&no_worse, &[ahead], &[1.0], true).verdict;
+        assert_eq!([0.81, 1.0, 9.0].map(verdict), [Verdict::Holds; 3]);
+        assert_eq!(verdict(0.79), Verdict::Contradicted);
     }
 
     #[test]
