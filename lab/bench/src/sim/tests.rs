@@ -72,7 +72,7 @@ fn contenders_are_all_combinations() {
     assert_eq!(contenders(&parse(&line)).unwrap().len(), 3);
     // Exclusive locks have one cell (a workload with its parameters), whatever the percentages are.
     let count = |line: &[&str]| contenders(&parse(line)).unwrap().len();
-    assert_eq!(count(&["locks", "--lock", "all"]), 9 + 7 * 3);
+    assert_eq!(count(&["locks", "--lock", "all"]), 10 + 7 * 3);
     assert_eq!(count(&["locks", "--lock", "bravo,mcs", "--write-percent", "1"]), 2);
     let Sim::Nr(args) = parse(&["nr", "--workload", "all", "--update-percent", "0,10"]) else { panic!() };
     assert_eq!(nr::simulated(&args).unwrap().len(), 4 * 2 * 5);
