@@ -65,7 +65,7 @@ mod tests {
     use crate::sim::experiment::setting;
     use crate::sim::tests::{common, parse};
 
-    /// Experiments with all of their contenders, at small sizes. Three tests run them, since one test uses one processor.
+    // Experiments with all of their contenders, at small sizes. Three tests run them, since one test uses one processor.
     const INDEXES: [&[&str]; 2] = [
         &["ycsb", "--index", "all", "--workload", "all", "--count", "2k"],
         &["ycsb", "--index", "all", "--workload", "a,e", "--count", "2k", "--keys", "email"],
@@ -76,7 +76,7 @@ mod tests {
         &["euno", "--count", "2k", "--workload", "all", "--theta", "0.9"],
         &["nr", "--workload", "all", "--method", "all", "--update-percent", "20", "--count", "2k"],
     ];
-    const VERSIONS: [&[&str]; 6] = [
+    const MECHANISMS: [&[&str]; 6] = [
         &["sets", "--structure", "all", "--mechanism", "all", "--count", "100", "--update-percent", "20"],
         &["cache", "--cache", KYOTOS, "--update-percent", "20", "--count", "300", "--capacity-percent", "80"],
         &["ranges", "--space", "ranges,spf,rcxvm", "--workload", "all"],
@@ -155,8 +155,8 @@ mod tests {
     }
 
     #[test]
-    fn structures_with_versions_announce_their_plain_memory() {
-        announced(&VERSIONS, THREADS);
+    fn structures_over_mechanisms_announce_their_plain_memory() {
+        announced(&MECHANISMS, THREADS);
     }
 
     #[test]
