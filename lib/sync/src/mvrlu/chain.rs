@@ -31,6 +31,7 @@
 
 use archipelago_platform::atomic::{AtomicBool, Ordering};
 use archipelago_platform::hint::point;
+use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::Arc;
 
 use core::ptr::NonNull;
@@ -39,6 +40,7 @@ use super::grown::Grown;
 use super::points;
 use super::record::Record;
 use super::version::{Copied, Head, PRUNED, follow};
+use crate::crowd::processors;
 
 /// The sections that a scan has found.
 pub(super) struct Cuts {
@@ -95,16 +97,22 @@ impl Cuts {
     }
 }
 
-/// Locks for chains.
-const STRIPES: usize = if cfg!(loom) { 1 } else { 64 };
+/// Bounds of the number of locks for chains.
+const FEWEST_LOCKS: usize = 64;
+const MOST_LOCKS: usize = 1024;
 
+/// Locks for chains: about as many as processors, each in a cache line of its own. With hundreds of writers that share
+/// few lines of locks, pruning takes longer than the writers need for their updates, and their logs grow.
 pub(super) struct Pruner {
-    busy: [AtomicBool; STRIPES],
+    /// Their number is a power of two.
+    busy: Box<[CachePadded<AtomicBool>]>,
 }
 
 impl Pruner {
     pub(super) fn new() -> Self {
-        Self { busy: core::array::from_fn(|_| AtomicBool::new(false)) }
+        // Loom has no limit of processors, and finds more with one lock.
+        let locks = if cfg!(loom) { 1 } else { processors().next_power_of_two().clamp(FEWEST_LOCKS, MOST_LOCKS) };
+        Self { busy: (0..locks).map(|_| CachePadded::new(AtomicBool::new(false))).collect() }
     }
 
     /// Prunes the chain of `master`. Does nothing if `version`, which is or was in the chain, has already been pruned,
@@ -121,7 +129,7 @@ impl Pruner {
         version: &Copied,
         cuts: &Cuts,
     ) -> bool {
-        let busy = &self.busy[stripe(master)];
+        let busy = &self.busy[stripe(master) & (self.busy.len() - 1)];
         // Acquire: pairs with the Release below. So the thread sees the chain as the last pruner has left it, and
         // `PRUNED` in the copies that the last pruner unlinked.
         if busy.load(Ordering::Relaxed) || busy.swap(true, Ordering::Acquire) {
@@ -141,10 +149,11 @@ impl Pruner {
     }
 }
 
-/// Objects are boxes, so the lowest bits of their addresses are mostly equal, and are left out.
+/// Returns a number by which an object's lock is chosen. Objects are boxes, so the lowest bits of their addresses are
+/// mostly equal, and are left out.
 fn stripe(master: NonNull<Head>) -> usize {
     let address = master.addr().get();
-    (address >> 4 ^ address >> 10) % STRIPES
+    address >> 4 ^ address >> 10
 }
 
 pub(super) fn is_pruned(version: &Copied) -> bool {

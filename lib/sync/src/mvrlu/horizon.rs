@@ -58,7 +58,8 @@ pub(super) struct Horizon {
     low: AtomicUsize,
     /// The number of records at the last scan, which includes those that dropped handles have left.
     handles: AtomicUsize,
-    budget: Budget,
+    /// In another cache line than `low` and `handles`, which commits load.
+    budget: CachePadded<Budget>,
     records: Grown<Arc<Record>>,
 }
 
@@ -95,7 +96,7 @@ impl Horizon {
             }),
             low: AtomicUsize::new(tuning.low_watermark),
             handles: AtomicUsize::new(0),
-            budget: Budget::new(memory_cap),
+            budget: CachePadded::new(Budget::new(memory_cap)),
             records: Grown::new(),
         }
     }

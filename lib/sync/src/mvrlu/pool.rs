@@ -30,6 +30,11 @@ const BATCH_PART: usize = 1024;
 /// The most bytes of made and freed objects that a pool does not report to the budget.
 const UNTOLD: isize = 4096;
 
+/// The most bytes that a pool may use without the budget, because it has freed as many: see [`Pool::spare`]. Beside a
+/// long log the pool frees nearly every block. If each were given back by itself, hundreds of threads would contend for
+/// the budget's word.
+const SPARE: usize = 2 * BATCH;
+
 /// The most bytes of retired objects that a pool keeps for new objects, unless the domain has a cap. A collection frees
 /// dozens of objects at once. The system's allocator then needs four times as long for each block as if a few were
 /// freed. Reused memory hides faulty accesses from Miri and from loom's watches.
@@ -101,6 +106,9 @@ pub(super) struct Pool {
     kept: usize,
     /// The bytes of free blocks to keep, given the length of the log that was collected last.
     keep: usize,
+    /// The bytes that the budget counts for this pool, and for which it has no block. None if there is a cap, since the
+    /// cap could then refuse other threads memory that is free.
+    spare: usize,
     /// The bytes of objects made, less those freed, that are not yet reported to the budget.
     objects: isize,
     /// Memory of objects, by size, and its bytes.
@@ -145,6 +153,7 @@ impl Pool {
             free: [const { Vec::new() }; CLASSES],
             kept: 0,
             keep: KEEP_BESIDE_LONG_LOG,
+            spare: 0,
             objects: 0,
             of_objects: [const { Vec::new() }; CLASSES],
             kept_of_objects: 0,
@@ -160,7 +169,31 @@ impl Pool {
                 self.free[class].pop()
             }
             Some(_) => None,
-            None => budget.take(layout.size()).then(|| fresh(layout).cast()),
+            None => self.take(layout.size(), budget).then(|| fresh(layout).cast()),
+        }
+    }
+
+    /// Makes the budget count this many bytes more, those that are spare first. Returns whether the cap allows it.
+    fn take(&mut self, bytes: usize, budget: &Budget) -> bool {
+        let missing = bytes.saturating_sub(self.spare);
+        let fits = missing == 0 || budget.take(missing);
+        if fits {
+            self.spare -= bytes - missing;
+        }
+        fits
+    }
+
+    /// Takes note of freed bytes, which the budget counts.
+    fn give(&mut self, bytes: usize, budget: &Budget) {
+        self.spare += bytes;
+        if self.spare > SPARE || budget.is_capped() {
+            self.give_spare(budget);
+        }
+    }
+
+    fn give_spare(&mut self, budget: &Budget) {
+        if self.spare != 0 {
+            budget.give(core::mem::take(&mut self.spare));
         }
     }
 
@@ -168,7 +201,9 @@ impl Pool {
     #[cold]
     fn refill(&mut self, class: usize, layout: Layout, budget: &Budget) -> bool {
         let many = (budget.batch() / layout.size()).max(1);
-        let Some(count) = [many, 1].into_iter().find(|count| budget.take(count * layout.size())) else { return false };
+        let Some(count) = [many, 1].into_iter().find(|count| self.take(count * layout.size(), budget)) else {
+            return false;
+        };
         self.free[class].extend((0..count).map(|_| fresh(layout).cast()));
         self.kept += count * layout.size();
         true
@@ -240,7 +275,7 @@ impl Pool {
             _ => {
                 // SAFETY: allocated in `fresh` with this layout; the caller's promise.
                 unsafe { dealloc(block.as_ptr().cast(), layout) };
-                budget.give(layout.size());
+                self.give(layout.size(), budget);
             }
         }
     }
@@ -249,7 +284,7 @@ impl Pool {
     pub(super) fn empty(&mut self, budget: &Budget) {
         for (class, blocks) in self.free.iter_mut().enumerate() {
             let layout = Layout::from_size_align((class + 1) * LINE, LINE).expect("a few lines");
-            budget.give(blocks.len() * layout.size());
+            self.spare += blocks.len() * layout.size();
             for block in blocks.drain(..) {
                 // SAFETY: as in `put`.
                 unsafe { dealloc(block.as_ptr().cast(), layout) };
@@ -262,6 +297,7 @@ impl Pool {
             }
         }
         (self.kept, self.kept_of_objects) = (0, 0);
+        self.give_spare(budget);
         self.tell(budget);
     }
 }
@@ -289,6 +325,36 @@ mod tests {
             assert_eq!((pool.kept_of_objects, of_class.sum::<usize>()), (kept, kept));
             pool.empty(&budget);
             assert_eq!((pool.kept_of_objects, budget.held()), (0, 0));
+        }
+    }
+
+    /// The budget counts all blocks that a pool has, and at most `SPARE` bytes more, or none beside a cap. The pool
+    /// changes the budget's word rarely: at most once for each batch, and for each `SPARE` bytes.
+    #[test]
+    fn few_freed_bytes_are_kept_from_the_budget() {
+        for (cap, most) in [(usize::MAX, SPARE), (1 << 30, 0)] {
+            let (budget, mut pool) = (Budget::new(cap), Pool::new());
+            let mut spare = 0;
+            // The last layout has no class.
+            for lines in [1, 3, CLASSES, CLASSES + 1] {
+                let layout = Layout::from_size_align(lines * LINE, LINE).unwrap();
+                let mut count = |pool: &Pool, used: usize| {
+                    spare = spare.max(pool.spare);
+                    assert_eq!(budget.held(), used * layout.size() + pool.kept + pool.spare);
+                };
+                for many in [300, 10, 300] {
+                    let blocks: Vec<_> = (0..many).map(|_| pool.get(layout, &budget).unwrap()).collect();
+                    for (freed, block) in blocks.into_iter().enumerate() {
+                        count(&pool, many - freed);
+                        // SAFETY: not used any more.
+                        unsafe { pool.put(block, layout, &budget) };
+                    }
+                    count(&pool, 0);
+                }
+            }
+            assert!(spare <= most && (spare > 0) == (most > 0), "{spare} bytes");
+            pool.empty(&budget);
+            assert_eq!(budget.held(), 0);
         }
     }
 }

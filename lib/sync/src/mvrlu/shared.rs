@@ -2,6 +2,7 @@
 //! assignment of collecting to threads.
 
 use archipelago_platform::atomic::AtomicUsize;
+use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::{Arc, Mutex, MutexGuard};
 
 #[cfg(not(loom))]
@@ -43,9 +44,9 @@ pub(super) struct Shared {
     handles: AtomicUsize,
     pruner: Pruner,
     /// Held by a thread that collects all logs, or that looks for a newer horizon on behalf of all waiting threads.
-    alone: Mutex<()>,
+    alone: CachePadded<Mutex<()>>,
     /// Held by a thread that scans because its log has grown.
-    scanning: Mutex<()>,
+    scanning: CachePadded<Mutex<()>>,
     background: Option<Background>,
 }
 
@@ -72,8 +73,8 @@ impl Shared {
             left: Mutex::new(Vec::new()),
             handles: AtomicUsize::new(0),
             pruner: Pruner::new(),
-            alone: Mutex::new(()),
-            scanning: Mutex::new(()),
+            alone: CachePadded::new(Mutex::new(())),
+            scanning: CachePadded::new(Mutex::new(())),
             background,
         }
     }
