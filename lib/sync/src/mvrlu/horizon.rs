@@ -24,9 +24,9 @@ static IDENTITIES: Identities = Identities::new();
 pub struct Tuning {
     /// Bytes of versions in a log at which its thread looks for a grace period: the paper's capacity watermark. At half
     /// of it the thread looks without interrupting other threads, which suffices unless a handle rests. The default is
-    /// 8 KiB (the paper: half of a 512 KiB ring). An eighth of the objects' bytes, divided by the number of
-    /// handles, is added, up to a total of 64 KiB. A larger log needs fewer membarriers; a smaller log saves memory and
-    /// keeps chains short for readers.
+    /// 8 KiB (the paper: half of a 512 KiB ring). As much again is added for each 64 handles, or for each 64 processors if
+    /// these are fewer, and an eighth of the objects' bytes, divided by the number of handles, up to a total of 64 KiB. A
+    /// larger log needs fewer scans and membarriers; a smaller log saves memory and keeps chains short for readers.
     pub low_watermark: usize,
     /// The number of times that a handle reads a copy instead of a master before it collects all threads' logs. This is
     /// the paper's dereference watermark (in the paper a ratio, 50 % by its text and 33 % by its code). 4096 such reads
@@ -43,8 +43,13 @@ impl Default for Tuning {
     }
 }
 
-/// The upper bound of the low watermark, which grows with the bytes of the objects.
+/// The upper bound of the low watermark, which grows with the bytes of the objects and the number of handles.
 const HIGHEST_LOW: usize = 64 * 1024;
+
+/// The low watermark grows by its least value for each so many handles. A scan reads a record of each handle, most of
+/// which other processors have just written, so a log must grow further between scans if there are more handles. Handles
+/// beyond the number of processors do not count: most of them have not run since the last scan.
+const HANDLES_PER_LOW: usize = 64;
 
 /// The upper bound of the low watermark that a user sets: sums and small multiples of it do not overflow.
 const MOST_LOW: usize = usize::MAX / 16;
@@ -54,7 +59,7 @@ pub(super) struct Horizon {
     clock: Clock,
     found: CachePadded<Found>,
     settled: CachePadded<Settled>,
-    /// The low watermark, which grows with the bytes of the objects.
+    /// The low watermark, which grows with the bytes of the objects and the number of handles.
     low: AtomicUsize,
     /// The number of records at the last scan, which includes those that dropped handles have left.
     handles: AtomicUsize,
@@ -220,9 +225,7 @@ impl Horizon {
         let mut cuts = Cuts::of(&self.records, floor, number);
         let records = self.records.len();
         set(&self.handles, records);
-        let more = self.budget.objects() / (8 * records).max(1);
-        let base = self.tuning().low_watermark;
-        set(&self.low, base.max((base + more).min(HIGHEST_LOW)));
+        set(&self.low, low(self.tuning().low_watermark, self.budget.objects(), records, processors()));
         cuts.horizon = self.raise(cuts.horizon);
         cuts
     }
@@ -252,10 +255,37 @@ impl Horizon {
     }
 }
 
+/// Returns the low watermark of a domain whose least one is `base`, beside objects of this many bytes and this many records
+/// of handles.
+fn low(base: usize, objects: usize, records: usize, processors: usize) -> usize {
+    let of_objects = objects / (8 * records).max(1);
+    let of_handles = base.min(HIGHEST_LOW) * (records.min(processors) / HANDLES_PER_LOW);
+    base.max((base + of_objects + of_handles).min(HIGHEST_LOW))
+}
+
 /// Stores a word that commits load, but only if its value changes.
 fn set(word: &AtomicUsize, to: usize) {
     if word.load(Ordering::Relaxed) != to {
         word.store(to, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// The watermark grows with the objects, and with the handles that can run at a time, up to its bound.
+    #[test]
+    fn the_watermark_grows_with_objects_and_handles() {
+        const LEAST: usize = 8 * 1024;
+        assert_eq!(low(LEAST, 0, 0, 448), LEAST);
+        assert_eq!(low(LEAST, 0, HANDLES_PER_LOW - 1, 448), LEAST);
+        assert_eq!(low(LEAST, 0, 2 * HANDLES_PER_LOW, 448), 3 * LEAST);
+        assert_eq!(low(LEAST, 0, 10_000, 2), LEAST);
+        assert_eq!(low(LEAST, 0, 10_000, 448), HIGHEST_LOW);
+        assert_eq!(low(LEAST, 8 * LEAST, 1, 448), 2 * LEAST);
+        assert_eq!(low(LEAST, usize::MAX / 16, 1, 448), HIGHEST_LOW);
+        assert_eq!(low(MOST_LOW, usize::MAX / 16, 10_000, 448), MOST_LOW);
     }
 }
 
