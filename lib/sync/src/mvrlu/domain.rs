@@ -113,8 +113,8 @@ fn collect_in_background(shared: &Weak<Shared>) -> bool {
 pub struct Stats {
     /// Committed versions that are not freed yet.
     pub versions: usize,
-    /// Bytes of copies, logs and handles' slots, including free blocks that threads keep for reuse. Without a cap up to
-    /// 8 KiB of each handle are counted that it has freed.
+    /// Bytes of copies, logs and handles' slots, including free blocks that threads keep for reuse. Without a cap, they
+    /// include up to 8 KiB that each handle has freed and not yet reported.
     pub bytes: usize,
     /// Bytes of objects, without up to 4 KiB that each handle has not yet reported, and without the allocator's
     /// overhead.

@@ -24,9 +24,10 @@ static IDENTITIES: Identities = Identities::new();
 pub struct Tuning {
     /// Bytes of versions in a log at which its thread looks for a grace period: the paper's capacity watermark. At half
     /// of it the thread looks without interrupting other threads, which suffices unless a handle rests. The default is
-    /// 8 KiB (the paper: half of a 512 KiB ring). As much again is added for each 64 handles, or for each 64 processors if
-    /// these are fewer, and an eighth of the objects' bytes, divided by the number of handles, up to a total of 64 KiB. A
-    /// larger log needs fewer scans and membarriers; a smaller log saves memory and keeps chains short for readers.
+    /// 8 KiB (the paper: half of a 512 KiB ring). The domain adds as much again for each 64 handles (for each 64
+    /// processors, if these are fewer), and an eighth of the objects' bytes divided by the number of handles, up to a total
+    /// of 64 KiB. A larger log needs fewer scans and membarriers; a smaller log saves memory and keeps chains short for
+    /// readers.
     pub low_watermark: usize,
     /// The number of times that a handle reads a copy instead of a master before it collects all threads' logs. This is
     /// the paper's dereference watermark (in the paper a ratio, 50 % by its text and 33 % by its code). 4096 such reads
@@ -46,9 +47,9 @@ impl Default for Tuning {
 /// The upper bound of the low watermark, which grows with the bytes of the objects and the number of handles.
 const HIGHEST_LOW: usize = 64 * 1024;
 
-/// The low watermark grows by its least value for each so many handles. A scan reads a record of each handle, most of
-/// which other processors have just written, so a log must grow further between scans if there are more handles. Handles
-/// beyond the number of processors do not count: most of them have not run since the last scan.
+/// The number of handles for which the domain adds the user's low watermark once more. A scan reads each handle's record,
+/// and other processors have just written most records, so more handles need longer logs between scans. The domain counts
+/// at most as many handles as processors: the other handles have mostly not run since the last scan.
 const HANDLES_PER_LOW: usize = 64;
 
 /// The upper bound of the low watermark that a user sets: sums and small multiples of it do not overflow.
@@ -255,8 +256,8 @@ impl Horizon {
     }
 }
 
-/// Returns the low watermark of a domain whose least one is `base`, beside objects of this many bytes and this many records
-/// of handles.
+/// Returns the low watermark of a domain with the user's watermark `base`, objects of this many bytes, and this many
+/// records of handles.
 fn low(base: usize, objects: usize, records: usize, processors: usize) -> usize {
     let of_objects = objects / (8 * records).max(1);
     let of_handles = base.min(HIGHEST_LOW) * (records.min(processors) / HANDLES_PER_LOW);

@@ -328,8 +328,7 @@ mod tests {
         }
     }
 
-    /// The budget counts all blocks that a pool has, and at most `SPARE` bytes more, or none beside a cap. The pool
-    /// changes the budget's word rarely: at most once for each batch, and for each `SPARE` bytes.
+    /// The budget counts all blocks that a pool has, and at most `SPARE` bytes more, or none beside a cap.
     #[test]
     fn few_freed_bytes_are_kept_from_the_budget() {
         for (cap, most) in [(usize::MAX, SPARE), (1 << 30, 0)] {
