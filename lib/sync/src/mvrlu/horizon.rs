@@ -64,8 +64,7 @@ pub(super) struct Horizon {
     low: AtomicUsize,
     /// The number of records at the last scan, which includes those that dropped handles have left.
     handles: AtomicUsize,
-    /// In another cache line than `low` and `handles`, which commits load.
-    budget: CachePadded<Budget>,
+    budget: Budget,
     records: Grown<Arc<Record>>,
 }
 
@@ -102,7 +101,7 @@ impl Horizon {
             }),
             low: AtomicUsize::new(tuning.low_watermark),
             handles: AtomicUsize::new(0),
-            budget: CachePadded::new(Budget::new(memory_cap)),
+            budget: Budget::new(memory_cap),
             records: Grown::new(),
         }
     }

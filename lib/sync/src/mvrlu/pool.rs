@@ -10,6 +10,7 @@ use core::ptr::NonNull;
 use std::alloc::{alloc, dealloc, handle_alloc_error};
 
 use archipelago_platform::atomic::{AtomicIsize, AtomicUsize, Ordering};
+use archipelago_platform::pad::CachePadded;
 
 use super::version::{Copied, Head, Memory};
 
@@ -42,23 +43,28 @@ const OBJECTS_KEPT: usize = if cfg!(any(loom, miri)) { 0 } else { 4096 };
 
 /// The bytes of a domain's copies, free blocks, logs and objects, of all threads, and the cap on their sum.
 pub(super) struct Budget {
+    counts: CachePadded<Counts>,
+    /// In another cache line than the counts, since each freed block loads it.
+    cap: usize,
+}
+
+struct Counts {
     held: AtomicUsize,
     objects: AtomicIsize,
-    cap: usize,
 }
 
 impl Budget {
     pub(super) fn new(cap: usize) -> Self {
-        Self { held: AtomicUsize::new(0), objects: AtomicIsize::new(0), cap }
+        Self { counts: CachePadded::new(Counts { held: AtomicUsize::new(0), objects: AtomicIsize::new(0) }), cap }
     }
 
     pub(super) fn held(&self) -> usize {
-        self.held.load(Ordering::Relaxed)
+        self.counts.held.load(Ordering::Relaxed)
     }
 
     /// Returns the bytes of objects, without up to 4 KiB that each handle has not yet reported.
     pub(super) fn objects(&self) -> usize {
-        self.objects.load(Ordering::Relaxed).max(0) as usize
+        self.counts.objects.load(Ordering::Relaxed).max(0) as usize
     }
 
     fn is_capped(&self) -> bool {
@@ -74,7 +80,7 @@ impl Budget {
     }
 
     fn take(&self, bytes: usize) -> bool {
-        let before = self.held.fetch_add(bytes, Ordering::Relaxed);
+        let before = self.counts.held.fetch_add(bytes, Ordering::Relaxed);
         let fits = !self.is_capped() || before.saturating_add(bytes).saturating_add(self.objects()) <= self.cap;
         if !fits {
             self.give(bytes);
@@ -83,20 +89,20 @@ impl Budget {
     }
 
     fn give(&self, bytes: usize) {
-        self.held.fetch_sub(bytes, Ordering::Relaxed);
+        self.counts.held.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Counts a change in the size of memory that the cap cannot refuse, such as a log's tables.
     pub(super) fn changed(&self, before: usize, now: usize) {
         if now > before {
-            self.held.fetch_add(now - before, Ordering::Relaxed);
+            self.counts.held.fetch_add(now - before, Ordering::Relaxed);
         } else if now < before {
             self.give(before - now);
         }
     }
 
     pub(super) fn objects_changed(&self, by: isize) {
-        self.objects.fetch_add(by, Ordering::Relaxed);
+        self.counts.objects.fetch_add(by, Ordering::Relaxed);
     }
 }
 
