@@ -83,8 +83,9 @@ pub struct SimCommon {
     /// machine (slow)
     #[arg(long, conflicts_with_all = ["sweep", "format", "report", "compare", "fail_on_slower", "out"])]
     pub watch: bool,
-    /// euno, workload ycsb, and ycsb, keys int or email: also charge the instructions between accesses to shared
-    /// memory, at this many per cycle; only for contenders whose instructions were counted [default: they cost nothing]
+    /// euno, workload ycsb; ycsb, keys int or email; nr, a workload at a time: also charge the instructions between
+    /// accesses to shared memory, at this many per cycle; only for contenders whose instructions were counted [default:
+    /// they cost nothing]
     #[arg(long, value_parser = per_cycle, value_name = "PER_CYCLE")]
     pub instructions: Option<f64>,
     /// How threads are placed on the machine

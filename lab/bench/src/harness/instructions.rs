@@ -23,11 +23,15 @@ const HIT_CYCLES: f64 = 4.0;
 
 /// Each experiment's table: contenders' operations.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Tables {
     euno: Table,
     ints: Table,
     emails: Table,
+    pqueue: Table,
+    dictionary: Table,
+    sorted_set: Table,
+    server: Table,
 }
 
 type Table = BTreeMap<String, Operations>;
@@ -63,6 +67,14 @@ pub enum Counted {
     Ints,
     /// `ycsb`, e-mail addresses.
     Emails,
+    /// `nr`, workload `pqueue`.
+    Queue,
+    /// `nr`, workload `dictionary`.
+    Dictionary,
+    /// `nr`, workload `sorted-set`.
+    SortedSet,
+    /// `nr`, workload `server`.
+    Server,
 }
 
 impl Counted {
@@ -71,6 +83,10 @@ impl Counted {
             Counted::Euno => &TABLES.euno,
             Counted::Ints => &TABLES.ints,
             Counted::Emails => &TABLES.emails,
+            Counted::Queue => &TABLES.pqueue,
+            Counted::Dictionary => &TABLES.dictionary,
+            Counted::SortedSet => &TABLES.sorted_set,
+            Counted::Server => &TABLES.server,
         }
     }
 }
@@ -136,6 +152,14 @@ impl Charge {
             world::pace(self.ps(kind));
         }
     }
+
+    /// Tells the virtual machine that the calling thread's next accesses belong to no operation.
+    #[inline]
+    pub fn ends() {
+        if SIMULATED {
+            world::pace(0);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -145,12 +169,13 @@ mod tests {
     #[test]
     fn an_operation_is_charged_what_is_no_access() {
         let machine = Machine::preset("xeon-e5-2650v3-2s").unwrap();
-        for counted in [Counted::Euno, Counted::Ints, Counted::Emails] {
+        let of_nr = [Counted::Queue, Counted::Dictionary, Counted::SortedSet, Counted::Server];
+        for counted in [Counted::Euno, Counted::Ints, Counted::Emails].into_iter().chain(of_nr) {
             let at = |name: &str, per_cycle| Charge::of(name, &machine, Instructions { per_cycle, counted });
             for (name, operations) in counted.table() {
                 let charge = at(name, 1.0).unwrap();
                 let Operations { read, update, insert, scan } = operations;
-                let of_maps = counted != Counted::Euno;
+                let of_maps = [Counted::Ints, Counted::Emails].contains(&counted);
                 // A hash table has no scans.
                 assert_eq!((insert.is_some(), scan.is_some()), (of_maps, of_maps && name != "cuckoo-like"), "{name}");
                 let kinds = [

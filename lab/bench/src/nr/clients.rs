@@ -9,9 +9,10 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::structures::Measured;
+use crate::harness::instructions::Charge;
 use crate::harness::program::{Dice, Done, Program, Turns};
 use crate::method::{Method, Op, Session};
-use crate::workload::{Distribution, Sampler};
+use crate::workload::{Distribution, OpKind, Sampler};
 
 /// Words that the external work writes: one mebibyte, more than many cores' private caches hold.
 const OUTSIDE: usize = 1 << 17;
@@ -111,11 +112,15 @@ impl<T: Measured, M: Method> Program for Clients<T, M> {
         let (mut session, work) = (method.session(), self.load.external_work);
         let mut draws = self.load.draws(T::key_space(self.load.items), turns.thread(), turns.seed());
         let (mut outside, dice) = (vec![0; if work > 0 { OUTSIDE } else { 0 }], Dice::of(turns));
+        let charge = turns.charge();
         let op = |_| {
-            session.execute(draws.draw());
+            let op = draws.draw();
+            charge.begins(if let Op::Read(_) = op { OpKind::Read } else { OpKind::Update });
+            session.execute(op);
             Done::Found
         };
         turns.go(usize::MAX, op, || {
+            Charge::ends();
             for _ in 0..work {
                 let random = dice.roll();
                 let word: &mut u64 = &mut outside[random as usize % OUTSIDE];

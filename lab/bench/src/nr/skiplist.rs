@@ -1,15 +1,18 @@
 //! A sequential skip list (Pugh), optionally with ranks: the structure that the methods make concurrent.
 //!
-//! Nodes are stored in two arrays, one of keys and values and one of links, and are identified by number. A freed node
-//! is reused, with its links, for the next new node of the same height. Tower heights come from the list's own random
-//! generator, which has the same seed in every replica. All memory is [`Plain`], so the virtual machine (a simulator)
-//! is told of every access.
+//! Nodes are elements of an array, identified by number. A node has its key, its value and its lowest links in one
+//! cache line, as a node has that is allocated by itself. The higher links of the few towers that have them are in a
+//! second array. A freed node is reused, with its links, for the next new node of the same height. Tower heights come
+//! from the list's own random generator, which has the same seed in every replica. All memory is [`Plain`], so the
+//! virtual machine (a simulator) is told of every access.
+
+use core::cmp::Ordering;
 
 use archipelago_platform::plain::Plain;
 use archipelago_platform::touch_mut;
 
-/// The number that stands for the head, and for "no node" in a link.
-const HEAD: u32 = u32::MAX;
+/// The number of the head, which has a link on every level and no key. In a link it stands for "no node".
+const HEAD: u32 = 0;
 /// The most levels: enough for 2^20 entries when every second node has a further level. The workloads have far fewer
 /// entries.
 const LEVELS: usize = 20;
@@ -23,21 +26,48 @@ struct Link {
     width: u32,
 }
 
+/// How many of a tower's links are in its node, the lowest first: as many as fill a cache line beside a key and a value
+/// of a word each, or a key of two. One node in 32 has more links.
+const NEAR: usize = 5;
+
 #[derive(Clone)]
+#[repr(align(64))]
 struct Node<K, V> {
     key: K,
     value: V,
-    /// The position of the node's first link.
-    links: u32,
+    near: [Link; NEAR],
+    /// The position of the link above the near ones.
+    far: u32,
     height: u8,
+}
+
+/// What a search reads. It loads the arrays' addresses once.
+struct Towers<'l, K, V> {
+    nodes: &'l [Plain<Node<K, V>>],
+    far: &'l [Plain<Link>],
+}
+
+impl<'l, K, V> Towers<'l, K, V> {
+    #[inline]
+    fn node(&self, node: u32) -> &'l Node<K, V> {
+        &self.nodes[node as usize]
+    }
+
+    #[inline]
+    fn link(&self, from: &Node<K, V>, level: usize) -> Link {
+        match level.checked_sub(NEAR) {
+            None => from.near[level],
+            Some(above) => *self.far[from.far as usize + above],
+        }
+    }
 }
 
 /// An ordered map. `RANKS`: whether to keep the widths that [`rank`](Self::rank) needs, which make changes slower.
 #[derive(Clone)]
 pub struct SkipList<K, V, const RANKS: bool> {
-    head: [Plain<Link>; LEVELS],
     nodes: Plain<Vec<Plain<Node<K, V>>>>,
-    links: Plain<Vec<Plain<Link>>>,
+    /// The links above the nodes' own.
+    far: Plain<Vec<Plain<Link>>>,
     /// The numbers of freed nodes, by height.
     free: [Plain<Vec<Plain<u32>>>; LEVELS + 1],
     size: Plain<Size>,
@@ -58,24 +88,25 @@ struct Path {
     rank: [u32; LEVELS],
 }
 
-impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
+impl<K: Ord + Copy + Default, V: Copy + Default, const RANKS: bool> SkipList<K, V, RANKS> {
     /// Makes an empty list.
     pub fn new() -> Self {
-        Self {
-            head: [const { Plain::new(Link { to: HEAD, width: 1 }) }; LEVELS],
+        let mut list = Self {
             nodes: Plain::default(),
-            links: Plain::default(),
+            far: Plain::default(),
             free: Default::default(),
             size: Plain::new(Size { levels: 1, len: 0 }),
             random: Plain::new(0x9E37_79B9_7F4A_7C15),
-        }
+        };
+        list.grow(K::default(), V::default(), LEVELS);
+        list
     }
 
     /// Makes an empty list with room for at least `items` entries, so that the measurement does not include growth.
     pub fn with_room(items: usize) -> Self {
         let mut list = Self::new();
         list.nodes.reserve(2 * items);
-        list.links.reserve(4 * items);
+        list.far.reserve(items / 4);
         list.free.iter_mut().for_each(|free| free.reserve(items));
         list
     }
@@ -84,9 +115,10 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
     /// virtual machine, as if the list had been filled here, but in a fraction of the time.
     pub fn copy(&self, items: usize) -> Self {
         let mut copy = Self::with_room(items);
-        copy.head = self.head;
+        copy.nodes.clear();
+        copy.far.clear();
         extend(&mut copy.nodes, &self.nodes);
-        extend(&mut copy.links, &self.links);
+        extend(&mut copy.far, &self.far);
         *copy.size = self.size.clone().into_inner();
         *copy.random = self.random.into_inner();
         copy
@@ -99,21 +131,8 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
     }
 
     #[inline]
-    fn link(&self, node: u32, level: usize) -> Link {
-        if node == HEAD {
-            return *self.head[level];
-        }
-        *self.links[self.node(node).links as usize + level]
-    }
-
-    #[inline]
-    fn link_mut(&mut self, node: u32, level: usize) -> &mut Link {
-        if node == HEAD {
-            return &mut self.head[level];
-        }
-        let at = self.node(node).links as usize + level;
-        // The vector itself does not change: only the element's cache line is written.
-        at_mut(&mut self.links, at)
+    fn towers(&self) -> Towers<'_, K, V> {
+        Towers { nodes: &self.nodes, far: &self.far }
     }
 
     #[inline]
@@ -121,16 +140,37 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
         &self.nodes[node as usize]
     }
 
+    #[inline]
+    fn link(&self, node: u32, level: usize) -> Link {
+        self.towers().link(self.node(node), level)
+    }
+
+    #[inline]
+    fn link_mut(&mut self, node: u32, level: usize) -> &mut Link {
+        match level.checked_sub(NEAR) {
+            None => &mut at_mut(&mut self.nodes, node as usize).near[level],
+            Some(above) => {
+                let at = self.node(node).far as usize + above;
+                at_mut(&mut self.far, at)
+            }
+        }
+    }
+
     fn path(&self, key: &K) -> Path {
         let mut path = Path { at: [HEAD; LEVELS], rank: [0; LEVELS] };
-        let (mut node, mut rank) = (HEAD, 0);
+        let (towers, mut node, mut rank) = (self.towers(), HEAD, 0);
+        let mut from = towers.node(node);
         for level in (0..self.size.levels).rev() {
             loop {
-                let link = self.link(node, level);
-                if link.to == HEAD || self.node(link.to).key >= *key {
+                let link = towers.link(from, level);
+                if link.to == HEAD {
                     break;
                 }
-                node = link.to;
+                let next = towers.node(link.to);
+                if next.key >= *key {
+                    break;
+                }
+                (node, from) = (link.to, next);
                 rank += link.width;
             }
             path.at[level] = node;
@@ -147,17 +187,20 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
 
     /// Returns the value of `key`.
     pub fn get(&self, key: &K) -> Option<V> {
-        let mut node = HEAD;
+        let towers = self.towers();
+        let mut from = towers.node(HEAD);
         for level in (0..self.size.levels).rev() {
             loop {
-                let to = self.link(node, level).to;
-                if to == HEAD || self.node(to).key > *key {
+                let to = towers.link(from, level).to;
+                if to == HEAD {
                     break;
                 }
-                if self.node(to).key == *key {
-                    return Some(self.node(to).value);
+                let next = towers.node(to);
+                match next.key.cmp(key) {
+                    Ordering::Less => from = next,
+                    Ordering::Equal => return Some(next.value),
+                    Ordering::Greater => break,
                 }
-                node = to;
             }
         }
         None
@@ -172,7 +215,7 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
 
     /// Returns the smallest key.
     pub fn first(&self) -> Option<K> {
-        (self.size.len > 0).then(|| self.node(self.head[0].to).key)
+        (self.size.len > 0).then(|| self.node(self.link(HEAD, 0).to).key)
     }
 
     /// Inserts the key, or replaces its value. Returns the old value.
@@ -186,7 +229,7 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
             let Size { levels, len } = *self.size;
             path.at[levels] = HEAD;
             path.rank[levels] = 0;
-            *self.head[levels] = Link { to: HEAD, width: len as u32 + 1 };
+            *self.link_mut(HEAD, levels) = Link { to: HEAD, width: len as u32 + 1 };
             self.size.levels += 1;
         }
         let node = self.allocate(key, value, height);
@@ -217,7 +260,7 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
     /// Removes and returns the smallest key.
     pub fn pop_first(&mut self) -> Option<K> {
         let key = self.first()?;
-        let node = self.head[0].to;
+        let node = self.link(HEAD, 0).to;
         self.unlink(node, &Path { at: [HEAD; LEVELS], rank: [0; LEVELS] });
         Some(key)
     }
@@ -226,7 +269,7 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
     /// level of the head changes once.
     pub fn pop_firsts(&mut self, count: usize, mut removed: impl FnMut(K)) {
         const { assert!(!RANKS) };
-        let (mut node, mut height, mut last) = (self.head[0].to, 0, None);
+        let (mut node, mut height, mut last) = (self.link(HEAD, 0).to, 0, None);
         for _ in 0..count.min(self.size.len) {
             let Node { key, height: its, .. } = *self.node(node);
             push(&mut self.free[its as usize], node);
@@ -237,11 +280,11 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
         }
         let Some(last) = last else { return };
         for level in 0..height {
-            let mut to = self.head[level].to;
+            let mut to = self.link(HEAD, level).to;
             while to != HEAD && self.node(to).key <= last {
                 to = self.link(to, level).to;
             }
-            *self.head[level] = Link { to, width: 1 };
+            *self.link_mut(HEAD, level) = Link { to, width: 1 };
         }
     }
 
@@ -274,9 +317,14 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
             (old.key, old.value) = (key, value);
             return node;
         }
-        let links = self.links.len() as u32;
-        (0..height).for_each(|_| push(&mut self.links, Link { to: HEAD, width: 1 }));
-        push(&mut self.nodes, Node { key, value, links, height: height as u8 });
+        self.grow(key, value, height)
+    }
+
+    /// Adds a node to the array. Returns its number.
+    fn grow(&mut self, key: K, value: V, height: usize) -> u32 {
+        let (far, unlinked) = (self.far.len() as u32, Link { to: HEAD, width: 1 });
+        (NEAR..height).for_each(|_| push(&mut self.far, unlinked));
+        push(&mut self.nodes, Node { key, value, near: [unlinked; NEAR], far, height: height as u8 });
         self.nodes.len() as u32 - 1
     }
 
@@ -349,6 +397,9 @@ mod tests {
             assert_eq!(list.first(), model.keys().next().copied());
         }
         assert!(list.nodes.len() < 700, "freed nodes are reused");
+        assert!(!list.far.is_empty(), "some towers are higher than a node has links");
+        assert_eq!(size_of::<Node<(u64, u64), ()>>(), 64);
+        assert_eq!(size_of::<Node<u64, u64>>(), 64);
     }
 
     /// A copy equals a list that was filled in the same way: it has the same entries, the same room, and the same
@@ -358,10 +409,10 @@ mod tests {
         let mut list = SkipList::<u32, u32, true>::with_room(500);
         (0..500).for_each(|n| _ = list.insert(n * 7919 % 1009, n));
         let mut copy = list.copy(500);
-        assert!(copy.nodes.capacity() >= 1_000 && copy.links.capacity() >= 2_000);
+        assert!(copy.nodes.capacity() >= 1_000 && copy.far.capacity() >= 125);
         for key in 0..1009 {
             assert_eq!((copy.insert(key, 0), copy.rank(&key)), (list.insert(key, 0), list.rank(&key)));
         }
-        assert_eq!(copy.links.len(), list.links.len());
+        assert_eq!(copy.far.len(), list.far.len());
     }
 }

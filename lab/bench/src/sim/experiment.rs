@@ -108,14 +108,28 @@ fn instructions(per_cycle: f64, what: &Sim) -> Result<Instructions, Failure> {
         Sim::Euno(args) if ["ycsb", "batches"].contains(&args.workload.as_str()) => Counted::Euno,
         Sim::Ycsb(args) if args.keys == "int" => Counted::Ints,
         Sim::Ycsb(args) if args.keys == "email" => Counted::Emails,
+        Sim::Nr(args) => of_nr(&args.workload).ok_or_else(|| {
+            Failure::new("--instructions: `sim nr` charges those of one workload at a time; name it with --workload")
+        })?,
         _ => {
             return Err(Failure::new(
-                "--instructions: those of `sim euno --workload ycsb` or `batches` and of `sim ycsb --keys int` and \
-                 `email` were counted, and no others",
+                "--instructions: those of `sim euno --workload ycsb` or `batches`, of `sim ycsb --keys int` and \
+                 `email`, and of `sim nr` were counted, and no others",
             ));
         }
     };
     Ok(Instructions { per_cycle, counted })
+}
+
+/// Returns the counts of a workload of `sim nr`; `None` if it is not one workload.
+pub fn of_nr(workload: &str) -> Option<Counted> {
+    match workload {
+        "pqueue" => Some(Counted::Queue),
+        "dictionary" => Some(Counted::Dictionary),
+        "sorted-set" => Some(Counted::SortedSet),
+        "server" => Some(Counted::Server),
+        _ => None,
+    }
 }
 
 /// Returns the machine of `--machine`; without this option the default machine, or with `--paper` the machine of the

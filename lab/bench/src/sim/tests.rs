@@ -124,6 +124,8 @@ fn wrong_arguments_are_told() {
     };
     assert_eq!(charged(&["euno"]), Ok(Some(2.0)));
     assert_eq!(charged(&["ycsb", "--keys", "email"]), Ok(Some(2.0)));
+    assert_eq!(charged(&["nr", "--workload", "sorted-set"]), Ok(Some(2.0)));
+    assert!(charged(&["nr", "--workload", "pqueue,server"]).unwrap_err().contains("one workload at a time"));
     for line in [&["euno", "--workload", "rising"][..], &["ycsb", "--keys", "clustered"], &["locks"]] {
         assert!(charged(line).unwrap_err().contains("no others"));
     }
@@ -160,6 +162,10 @@ fn instructions_take_time() {
     check("ycsb --index btree-olc --workload a", "btree-olc", ints, &both);
     check("ycsb --index btree-olc --workload load", "btree-olc", ints, &[OpKind::Insert]);
     check("ycsb --index btree-olc --workload e", "btree-olc", ints, &[OpKind::Scan]);
+    let (nr, dictionary) = ("nr --method sl --update-percent 50 --workload dictionary", Counted::Dictionary);
+    check(nr, "sl", dictionary, &both);
+    // External work is no part of an operation.
+    check(&format!("{nr} --external-work 100"), "sl", dictionary, &both);
 }
 
 #[test]

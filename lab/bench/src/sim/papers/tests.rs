@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::harness::instructions::{Charge, Counted, Instructions};
-use crate::sim::{SIMULATED, machines};
+use crate::sim::{SIMULATED, experiment, machines};
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../papers")
@@ -45,16 +45,17 @@ fn every_file_is_one_that_can_be_run() {
     }
 }
 
-/// The papers' experiments on maps can be run with the instructions of all their contenders.
+/// The papers' experiments on maps and on node replication can be run with the instructions of all their contenders.
 #[test]
-fn the_contenders_of_maps_were_all_counted() {
+fn the_contenders_were_all_counted() {
     let mut charged = 0;
-    for paper in data::read(&folder(), Some("eunomia,hydralist")).unwrap() {
+    for paper in data::read(&folder(), Some("eunomia,hydralist,node-replication")).unwrap() {
         for figure in &paper.figure {
             let counted = match parse(&command(&paper, figure, &args(&folder()))).unwrap() {
                 Sim::Euno(_) => Counted::Euno,
                 Sim::Ycsb(args) if args.keys == "email" => Counted::Emails,
                 Sim::Ycsb(_) => Counted::Ints,
+                Sim::Nr(args) => experiment::of_nr(&args.workload).unwrap(),
                 _ => continue,
             };
             let machine = machines::named(figure.machine(&paper)).unwrap();
