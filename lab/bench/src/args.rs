@@ -140,7 +140,8 @@ pub struct Sets {
     #[arg(long, default_value = "all")]
     pub structure: String,
     /// Mechanisms, comma-separated: rcu, rlu, mvrlu, versioned, rcx, rcu-htm, fglock, variants of them (an unknown name
-    /// lists all), harris, harris-hp, citrus, citrus-predicate, or all
+    /// lists all), harris, harris-hp (as published), michael-hp, citrus, citrus-predicate,
+    /// citrus-predicate-eer, or all
     #[arg(long, default_value = "rcu,rlu,mvrlu,harris,citrus")]
     pub mechanism: String,
     /// Add one reader that stays in its critical section for the whole run; the table shows by how much memory grows

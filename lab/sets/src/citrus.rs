@@ -20,8 +20,8 @@
 //! insertion notices. Any other removal only widens the range of keys that belong to a null link.
 //!
 //! # Which readers a removal waits for
-//! With plain RCU ([`AllReaders`]) it waits for all. With predicate RCU ([`ReadersOfKeys`]; Arbel and Morrison, 2015)
-//! it waits for the operations whose key is above the removed key and not above the successor's. Two kinds of
+//! With plain RCU ([`AllReaders`]) it waits for all. With predicate RCU ([`ReadersOfKeys`], [`CountedReaders`]; Arbel
+//! and Morrison, 2015) it waits for the operations whose key is above the removed key and not above the successor's. Two kinds of
 //! operations need the wait. A search for the successor's key, which has passed the position of the new node, must
 //! still find the successor. And an insertion that has found the link to be null, to which the successor was linked
 //! meanwhile, must end before the link is null again, unless its key belongs there afterwards, too. A key above the
@@ -41,6 +41,7 @@ use archipelago_platform::hint;
 use archipelago_platform::plain::Plain;
 use archipelago_platform::sync::{Mutex, MutexGuard};
 
+use crate::counted_sections::{CountedSection, CountedSections};
 use crate::sections::{Place, Section, Sections};
 use crate::{Set, SetSession, Visit, points};
 use archipelago_platform::watch::Watch;
@@ -105,6 +106,10 @@ pub type CitrusTree = Citrus<AllReaders>;
 /// It has at most 1,024 sessions at a time; more panic.
 pub type PredicateCitrusTree = Citrus<ReadersOfKeys>;
 
+/// A [`PredicateCitrusTree`] whose operations are counted by their keys, as in the program that the MV-RLU paper
+/// measures (D-PRCU). It has any number of sessions.
+pub type CountedCitrusTree = Citrus<CountedReaders>;
+
 /// The way in which a removal waits for readers. The trait is sealed.
 pub trait Waiting: Default + Send + Sync + 'static {
     /// A session's part of it.
@@ -168,7 +173,29 @@ impl Waiting for ReadersOfKeys {
     }
 }
 
-/// A binary search tree with a lock per node. See [`CitrusTree`] and [`PredicateCitrusTree`].
+/// A removal waits for the readers of some keys, which are counted by key.
+#[derive(Default)]
+pub struct CountedReaders(CountedSections);
+
+impl Waiting for CountedReaders {
+    type Place<'w> = &'w CountedSections;
+    type Section<'p> = CountedSection<'p>;
+
+    fn place(&self) -> &CountedSections {
+        &self.0
+    }
+
+    #[inline]
+    fn enter<'p>(place: &'p Self::Place<'_>, key: Option<u64>) -> CountedSection<'p> {
+        place.enter(key)
+    }
+
+    fn wait(&self, _: &Domain, keys: &RangeInclusive<u64>) {
+        self.0.wait_for(keys);
+    }
+}
+
+/// A binary search tree with a lock per node. See [`CitrusTree`], [`PredicateCitrusTree`] and [`CountedCitrusTree`].
 pub struct Citrus<W: Waiting> {
     domain: Domain,
     waiting: W,

@@ -27,7 +27,7 @@
 //!
 //! Rivals with algorithms of their own: the lock-free [`HarrisList`] (also as a table of lists), [`HazardList`] (the
 //! same with hazard pointers) and [`FraserSkipList`]; and [`CitrusTree`], which uses RCU
-//! with a lock per node, and [`PredicateCitrusTree`], the same with predicate RCU.
+//! with a lock per node, and [`PredicateCitrusTree`] and [`CountedCitrusTree`], the same with predicate RCU.
 //!
 //! ```
 //! use archipelago_sets::{OverMvRlu, Set, SetSession, Tree};
@@ -42,6 +42,7 @@
 
 mod citrus;
 mod commit_list;
+mod counted_sections;
 mod forest;
 mod harris;
 mod hash;
@@ -68,7 +69,10 @@ mod tree;
 mod version_chain;
 mod visit;
 
-pub use citrus::{AllReaders, Citrus, CitrusSession, CitrusTree, PredicateCitrusTree, ReadersOfKeys, Waiting};
+pub use citrus::{
+    AllReaders, Citrus, CitrusSession, CitrusTree, CountedCitrusTree, CountedReaders, PredicateCitrusTree,
+    ReadersOfKeys, Waiting,
+};
 pub use forest::{Forest, ForestSession};
 pub use harris::{HarrisList, HarrisSession};
 pub use hash::{Hash, HashSession};

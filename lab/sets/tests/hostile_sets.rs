@@ -14,9 +14,9 @@ use archipelago_check::hostile::{
 };
 use archipelago_check::watchdog::watchdog;
 use archipelago_sets::{
-    CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRcx, OverRcxStriped,
-    OverRcxSuccessors, OverRlu, OverVersioned, PredicateCitrusTree, RcuHtm, RcuHtmOneLock, Set, SetSession,
-    SynchronousRcu, Tree, Visit,
+    CitrusTree, CountedCitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRcx,
+    OverRcxStriped, OverRcxSuccessors, OverRlu, OverVersioned, PredicateCitrusTree, RcuHtm, RcuHtmOneLock, Set,
+    SetSession, SynchronousRcu, Tree, Visit,
 };
 use archipelago_sync::mvrlu::ClockKind;
 use archipelago_sync::rcx::Rcx;
@@ -99,6 +99,7 @@ fn each_over_rcu(test: &impl Test) {
     test.run("Harris table, hazard pointers", HazardList::with_buckets(16), Beside::GoOn);
     test.run("Citrus tree", CitrusTree::default(), Beside::Wait);
     test.run("Citrus tree, predicate RCU", PredicateCitrusTree::default(), Beside::Wait);
+    test.run("Citrus tree, counted", CountedCitrusTree::default(), Beside::Wait);
     test.run("skip list", FraserSkipList::default(), Beside::GoOn);
 }
 

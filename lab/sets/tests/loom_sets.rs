@@ -11,8 +11,8 @@ use archipelago_platform::model::model;
 use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
 use archipelago_sets::{
-    CitrusTree, FraserSkipList, HarrisList, List, OverRcu, OverVersioned, PredicateCitrusTree, Set, SetSession,
-    SynchronousRcu, Tree,
+    CitrusTree, CountedCitrusTree, FraserSkipList, HarrisList, List, OverRcu, OverVersioned, PredicateCitrusTree, Set,
+    SetSession, SynchronousRcu, Tree,
 };
 
 /// Fills a set and runs two threads on it, in all schedules with at most this many preemptions.
@@ -173,4 +173,5 @@ fn citrus() {
 fn citrus_over_predicate_rcu() {
     rivals::<PredicateCitrusTree>(2);
     in_order::<PredicateCitrusTree>(2);
+    in_order::<CountedCitrusTree>(2);
 }

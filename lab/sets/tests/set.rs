@@ -8,10 +8,10 @@ use archipelago_check::linear;
 use archipelago_platform::atomic::{AtomicBool, AtomicI64, Ordering};
 use archipelago_platform::thread;
 use archipelago_sets::{
-    CitrusTree, Forest, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu, OverRcu, OverRcuHmcs,
-    OverRcuKilobyte, OverRcx, OverRcxKilobyte, OverRcxStriped, OverRcxSuccessors, OverRcxSuccessorsKilobyte, OverRlu,
-    OverRluKilobyte, OverVersioned, PredicateCitrusTree, RcuHtm, RcuHtmOneLock, RcuHtmOneLockKilobyte, Set, SetSession,
-    SynchronousRcu, Tree, Visit,
+    CitrusTree, CountedCitrusTree, Forest, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu,
+    OverRcu, OverRcuHmcs, OverRcuKilobyte, OverRcx, OverRcxKilobyte, OverRcxStriped, OverRcxSuccessors,
+    OverRcxSuccessorsKilobyte, OverRlu, OverRluKilobyte, OverVersioned, PredicateCitrusTree, RcuHtm, RcuHtmOneLock,
+    RcuHtmOneLockKilobyte, Set, SetSession, SynchronousRcu, Tree, Visit,
 };
 use archipelago_sync::mvrlu::{ClockKind, Domain, Tuning};
 use archipelago_sync::rcx::{Padding, Rcx, Striped};
@@ -90,8 +90,10 @@ fn each(test: &dyn Tested) {
     test.run(Promise::RivalTable, HarrisList::with_buckets(5));
     test.run(Promise::Rival, HazardList::default());
     test.run(Promise::RivalTable, HazardList::with_buckets(5));
+    test.run(Promise::Rival, HazardList::default().as_published());
     test.run(Promise::Rival, CitrusTree::default());
     test.run(Promise::Rival, PredicateCitrusTree::default());
+    test.run(Promise::Rival, CountedCitrusTree::default());
     test.run(Promise::Rival, FraserSkipList::default());
 }
 
@@ -358,6 +360,7 @@ fn updates_wait_for_a_reader_that_lingers_and_go_on_after_it() {
     test.run(Promise::Ordered, Tree::<OverRcu>::default());
     test.run(Promise::Rival, CitrusTree::default());
     test.run(Promise::Rival, PredicateCitrusTree::default());
+    test.run(Promise::Rival, CountedCitrusTree::default());
 }
 
 /// Beside a reader that stays in its section, a removal replaces a node by its successor. A range contains the
@@ -390,6 +393,7 @@ fn ranges_beside_a_reader_that_lingers_have_each_key_once() {
     each_side_by_side(&RangesBesideLingering);
     RangesBesideLingering.of(Promise::Rival, &CitrusTree::default());
     RangesBesideLingering.of(Promise::Rival, &PredicateCitrusTree::default());
+    RangesBesideLingering.of(Promise::Rival, &CountedCitrusTree::default());
 }
 
 /// Beside updates of even keys, ranges are strictly ascending and contain every odd key, all of which stay.

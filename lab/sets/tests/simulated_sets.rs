@@ -7,10 +7,10 @@ use archipelago_check::history::Recorder;
 use archipelago_check::linear;
 use archipelago_check::simulated::{THREADS, explore, explore_transactions, explore_with, stall};
 use archipelago_sets::{
-    AllReaders, Citrus, CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu, OverRcu,
-    OverRcuHmcs, OverRcuKilobyte, OverRcx, OverRcxStriped, OverRcxSuccessors, OverRcxSuccessorsKilobyte, OverRlu,
-    OverRluKilobyte, OverVersioned, PredicateCitrusTree, RcuHtm, RcuHtmOneLock, ReadersOfKeys, Set, SetSession, Tree,
-    Waiting, points,
+    AllReaders, Citrus, CitrusTree, CountedCitrusTree, CountedReaders, FraserSkipList, HarrisList, Hash, HazardList,
+    List, Mechanism, OverMvRlu, OverRcu, OverRcuHmcs, OverRcuKilobyte, OverRcx, OverRcxStriped, OverRcxSuccessors,
+    OverRcxSuccessorsKilobyte, OverRlu, OverRluKilobyte, OverVersioned, PredicateCitrusTree, RcuHtm, RcuHtmOneLock,
+    ReadersOfKeys, Set, SetSession, Tree, Waiting, points,
 };
 use archipelago_sim::{Client, Fault, Point, SimAlloc, world};
 use archipelago_sync::mvrlu::{self, ClockKind, Tuning};
@@ -114,8 +114,10 @@ fn rivals_are_linearizable_in_many_schedules() {
     linearizable(Promise::Rival, || HarrisList::with_buckets(3));
     linearizable(Promise::Rival, HazardList::default);
     linearizable(Promise::Rival, || HazardList::with_buckets(3));
+    linearizable(Promise::Rival, || HazardList::default().as_published());
     linearizable(Promise::Rival, CitrusTree::default);
     linearizable(Promise::Rival, PredicateCitrusTree::default);
+    linearizable(Promise::Rival, CountedCitrusTree::default);
     linearizable(Promise::Rival, FraserSkipList::default);
 }
 
@@ -228,6 +230,7 @@ fn sets_over_fine_grained_and_hierarchical_locks_are_linearizable_in_many_schedu
 fn an_insertion_into_a_citrus_tree_ends_where_its_key_is_looked_for() {
     an_insertion_ends_where_its_key_is_looked_for::<AllReaders>();
     an_insertion_ends_where_its_key_is_looked_for::<ReadersOfKeys>();
+    an_insertion_ends_where_its_key_is_looked_for::<CountedReaders>();
 }
 
 fn an_insertion_ends_where_its_key_is_looked_for<W: Waiting>() {
@@ -307,6 +310,7 @@ fn ranges_are_ascending_and_have_all_that_stays() {
     over(|| OverVersioned::keeping(3));
     ranges_hold(CitrusTree::default);
     ranges_hold(PredicateCitrusTree::default);
+    ranges_hold(CountedCitrusTree::default);
     ranges_hold(HarrisList::default);
     ranges_hold(HazardList::default);
     ranges_hold(FraserSkipList::default);
@@ -397,5 +401,6 @@ fn costs_grow_with_no_set() {
     costs_no_more_when_larger("a tree over RCX", || Tree::over(OverRcx::default()));
     costs_no_more_when_larger("Citrus", CitrusTree::default);
     costs_no_more_when_larger("Citrus over predicate RCU", PredicateCitrusTree::default);
+    costs_no_more_when_larger("Citrus over counted sections", CountedCitrusTree::default);
     costs_no_more_when_larger("Fraser's skip list", FraserSkipList::default);
 }

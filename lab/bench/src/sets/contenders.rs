@@ -1,9 +1,10 @@
 //! The structures and mechanisms that can be measured together.
 
 use archipelago_sets::{
-    CitrusTree, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRcuHmcs, OverRcuKilobyte, OverRcx,
-    OverRcxKilobyte, OverRcxStriped, OverRcxSuccessors, OverRcxSuccessorsKilobyte, OverRlu, OverRluKilobyte,
-    OverVersioned, PredicateCitrusTree, RcuHtm, RcuHtmOneLock, RcuHtmOneLockKilobyte, SynchronousRcu, Tree,
+    CitrusTree, CountedCitrusTree, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRcuHmcs,
+    OverRcuKilobyte, OverRcx, OverRcxKilobyte, OverRcxStriped, OverRcxSuccessors, OverRcxSuccessorsKilobyte, OverRlu,
+    OverRluKilobyte, OverVersioned, PredicateCitrusTree, RcuHtm, RcuHtmOneLock, RcuHtmOneLockKilobyte, SynchronousRcu,
+    Tree,
 };
 use archipelago_sync::mvrlu::{ClockKind, Collection, Domain, Tuning};
 use archipelago_sync::rcx::{Builder, Rcx, Striped};
@@ -112,10 +113,13 @@ fn all() -> Vec<Over> {
     let rivals = [
         contender!("list", "harris", |_| HarrisList::default()),
         contender!("hash", "harris", |spec| HarrisList::with_buckets(spec.buckets)),
-        contender!("list", "harris-hp", |_| HazardList::default()),
-        contender!("hash", "harris-hp", |spec| HazardList::with_buckets(spec.buckets)),
+        contender!("list", "harris-hp", |_| HazardList::default().as_published()),
+        contender!("hash", "harris-hp", |spec| HazardList::with_buckets(spec.buckets).as_published()),
+        contender!("list", "michael-hp", |_| HazardList::default()),
+        contender!("hash", "michael-hp", |spec| HazardList::with_buckets(spec.buckets)),
         contender!("tree", "citrus", |_| CitrusTree::default()),
-        contender!("tree", "citrus-predicate", |_| PredicateCitrusTree::default()),
+        contender!("tree", "citrus-predicate", |_| CountedCitrusTree::default()),
+        contender!("tree", "citrus-predicate-eer", |_| PredicateCitrusTree::default()),
     ];
     [
         rcu,
