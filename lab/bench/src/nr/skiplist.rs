@@ -156,7 +156,8 @@ impl<K: Ord + Copy + Default, V: Copy + Default, const RANKS: bool> SkipList<K, 
         }
     }
 
-    fn path(&self, key: &K) -> Path {
+    /// Takes the key itself: the caller's may be in a log, in a line that other threads change.
+    fn path(&self, key: K) -> Path {
         let mut path = Path { at: [HEAD; LEVELS], rank: [0; LEVELS] };
         let (towers, mut node, mut rank) = (self.towers(), HEAD, 0);
         let mut from = towers.node(node);
@@ -167,7 +168,7 @@ impl<K: Ord + Copy + Default, V: Copy + Default, const RANKS: bool> SkipList<K, 
                     break;
                 }
                 let next = towers.node(link.to);
-                if next.key >= *key {
+                if next.key >= key {
                     break;
                 }
                 (node, from) = (link.to, next);
@@ -180,9 +181,9 @@ impl<K: Ord + Copy + Default, V: Copy + Default, const RANKS: bool> SkipList<K, 
     }
 
     /// Returns the node behind the path, if it has the key.
-    fn found(&self, path: &Path, key: &K) -> Option<u32> {
+    fn found(&self, path: &Path, key: K) -> Option<u32> {
         let node = self.link(path.at[0], 0).to;
-        (node != HEAD && self.node(node).key == *key).then_some(node)
+        (node != HEAD && self.node(node).key == key).then_some(node)
     }
 
     /// Returns the value of `key`.
@@ -209,8 +210,8 @@ impl<K: Ord + Copy + Default, V: Copy + Default, const RANKS: bool> SkipList<K, 
     /// Returns how many keys are smaller than `key`, if `key` is present.
     pub fn rank(&self, key: &K) -> Option<usize> {
         const { assert!(RANKS) };
-        let path = self.path(key);
-        self.found(&path, key).map(|_| path.rank[0] as usize)
+        let path = self.path(*key);
+        self.found(&path, *key).map(|_| path.rank[0] as usize)
     }
 
     /// Returns the smallest key.
@@ -220,8 +221,8 @@ impl<K: Ord + Copy + Default, V: Copy + Default, const RANKS: bool> SkipList<K, 
 
     /// Inserts the key, or replaces its value. Returns the old value.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
-        let mut path = self.path(&key);
-        if let Some(node) = self.found(&path, &key) {
+        let mut path = self.path(key);
+        if let Some(node) = self.found(&path, key) {
             return Some(std::mem::replace(&mut at_mut(&mut self.nodes, node as usize).value, value));
         }
         let height = self.draw_height();
@@ -251,8 +252,8 @@ impl<K: Ord + Copy + Default, V: Copy + Default, const RANKS: bool> SkipList<K, 
 
     /// Removes the key. Returns its value.
     pub fn remove(&mut self, key: &K) -> Option<V> {
-        let path = self.path(key);
-        let node = self.found(&path, key)?;
+        let path = self.path(*key);
+        let node = self.found(&path, *key)?;
         self.unlink(node, &path);
         Some(self.node(node).value)
     }

@@ -162,10 +162,12 @@ fn instructions_take_time() {
     check("ycsb --index btree-olc --workload a", "btree-olc", ints, &both);
     check("ycsb --index btree-olc --workload load", "btree-olc", ints, &[OpKind::Insert]);
     check("ycsb --index btree-olc --workload e", "btree-olc", ints, &[OpKind::Scan]);
-    let (nr, dictionary) = ("nr --method sl --update-percent 50 --workload dictionary", Counted::Dictionary);
-    check(nr, "sl", dictionary, &both);
+    let nr = "nr --method sl --update-percent 50 --workload dictionary";
+    check(nr, "sl", Counted::Dictionary, &both);
     // External work is no part of an operation.
-    check(&format!("{nr} --external-work 100"), "sl", dictionary, &both);
+    let added = |line: &str| cost(line, "--instructions 1").0 - cost(line, "").0;
+    let (alone, beside_work) = (added(nr), added(&format!("{nr} --external-work 100")));
+    assert!((beside_work / alone - 1.0).abs() < 0.1, "{beside_work} ns, {alone} without the work");
 }
 
 #[test]
