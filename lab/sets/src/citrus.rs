@@ -21,14 +21,14 @@
 //!
 //! # Which readers a removal waits for
 //! With plain RCU ([`AllReaders`]) it waits for all. With predicate RCU ([`ReadersOfKeys`], [`CountedReaders`]; Arbel
-//! and Morrison, 2015) it waits for the operations whose key is above the removed key and not above the successor's. Two kinds of
-//! operations need the wait. A search for the successor's key, which has passed the position of the new node, must
-//! still find the successor. And an insertion that has found the link to be null, to which the successor was linked
-//! meanwhile, must end before the link is null again, unless its key belongs there afterwards, too. A key above the
-//! successor's does. A key that is not above the removed one is impossible: it would have been below the lower bound of
-//! the link's keys, which only removals raise, each after such a wait for the keys that it excludes. The walk of
-//! another removal to its own successor needs no wait: this removal checks what it found under locks, and a node that
-//! is not removed stays on the way on which it was found. Ranges and readers that linger have all keys.
+//! and Morrison, 2015) it waits for the operations whose key is above the removed key and not above the successor's.
+//! Two kinds of operations need the wait. A search for the successor's key, which has passed the position of the new
+//! node, must still find the successor. And an insertion that has found the link to be null, to which the successor was
+//! linked meanwhile, must end before the link is null again, unless its key belongs there afterwards, too. A key above
+//! the successor's does. A key that is not above the removed one is impossible: it would have been below the lower
+//! bound of the link's keys, which only removals raise, each after such a wait for the keys that it excludes. The walk
+//! of another removal to its own successor needs no wait: this removal checks what it found under locks, and a node
+//! that is not removed stays on the way on which it was found. Ranges and readers that linger have all keys.
 //!
 //! Memory is freed by RCU in both cases, since a predicate does not tell which nodes a reader may reach. So with
 //! predicate RCU an operation enters two sections.

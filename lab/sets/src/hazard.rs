@@ -73,6 +73,7 @@ pub struct HazardList {
     records: AtomicPtr<CachePadded<Record>>,
     /// The number of records.
     count: AtomicUsize,
+    /// Searches set the hazard pointers of the published program, and the list frees no node before it is dropped.
     published: bool,
 }
 
@@ -86,7 +87,7 @@ unsafe impl Sync for HazardList {}
 pub struct HazardSession<'s> {
     list: &'s HazardList,
     record: &'s Record,
-    /// Whether the list is HP-Harris as published.
+    /// The list's `published`: searches read it for each node.
     published: bool,
 }
 
