@@ -237,7 +237,7 @@ impl<T: Replicable> Replicated<T> {
 
     /// Brings all replicas up to date and drops the operations that all replicas have applied. A replica is skipped if
     /// a combiner is active on it, or if a reader stays inside it. [`Stats::log_in_use`] is the number of entries that
-    /// are left.
+    /// are left. If another thread drops operations at the moment, the call waits for that thread.
     ///
     /// # Errors
     /// If the structure is poisoned.
@@ -277,7 +277,7 @@ impl<T: Replicable> Shared<T> {
         for at in 0..self.replicas.len() {
             self.refresh_idle(at)?;
         }
-        self.recycle_guarded()
+        self.recycle_all()
     }
 
     fn stats(&self) -> Stats {

@@ -10,7 +10,7 @@ use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
 use archipelago_platform::time::Duration;
-use archipelago_replicate::{Poisoned, Replicated, Sequential};
+use archipelago_replicate::{Closures, Poisoned, Replicated, Sequential};
 use common::{Change, Gate, Ledger};
 
 fn scaled(count: u64) -> u64 {
@@ -41,6 +41,47 @@ fn every_operation_is_dropped_once() {
         drop(structure);
         counter.assert_all_dropped();
     }
+}
+
+/// Waits at the gate when it is dropped.
+struct DropsAtGate(Arc<Gate>);
+
+impl Drop for DropsAtGate {
+    fn drop(&mut self) {
+        self.0.pass();
+    }
+}
+
+/// One thread drops an operation, and takes long. Another thread's `sync` brings the replicas further, and leaves no
+/// operation that they have applied.
+#[test]
+fn sync_waits_for_another_thread_that_drops_operations() {
+    watchdog(USUAL, |_| {
+        let structure = Replicated::builder().replicas(2).build(|| Closures::new(0));
+        let mut handle = structure.handle_on(0);
+        let gate = Arc::new(Gate::default());
+        let operation = DropsAtGate(gate.clone());
+        handle.update(move |sum| *sum += i32::from(!operation.0.open.load(Ordering::Relaxed))).unwrap();
+        thread::scope(|scope| {
+            let first = scope.spawn(|| structure.sync().unwrap());
+            while gate.waiting.load(Ordering::Acquire) == 0 {
+                thread::yield_now();
+            }
+            handle.update(|sum| *sum += 1).unwrap();
+            let second = scope.spawn(|| {
+                structure.sync().unwrap();
+                structure.stats().log_in_use
+            });
+            while structure.stats().applied < 4 {
+                thread::yield_now();
+            }
+            thread::sleep(Duration::from_millis(if cfg!(miri) { 1 } else { 30 }));
+            gate.open();
+            first.join().unwrap();
+            assert_eq!(second.join().unwrap(), 0);
+        });
+        assert_eq!(handle.view(|sum| *sum).unwrap(), 2);
+    });
 }
 
 /// With one replica and no observer, no thread reads the log, so nothing is appended to it. A batch of any length is

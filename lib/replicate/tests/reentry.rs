@@ -91,6 +91,32 @@ fn inside_a_change() {
     });
 }
 
+/// An operation's destructor runs under the recycler's lock. A panic there poisons the structure.
+#[test]
+fn inside_a_destructor() {
+    struct Calls<F: FnMut()>(Mutex<F>);
+
+    impl<F: FnMut()> Drop for Calls<F> {
+        fn drop(&mut self) {
+            self.0.get_mut().unwrap()();
+        }
+    }
+
+    watchdog(USUAL, |notes| {
+        for at in 0..operations(&new()).len() {
+            let structure = Arc::new(new());
+            let inner = structure.clone();
+            let calls = Calls(Mutex::new(move || {
+                let (_, operation) = operations(&inner).into_iter().nth(at).unwrap();
+                operation();
+            }));
+            notes.note(format!("operation {at}"));
+            structure.handle_on(1).update(move |_| assert!(!calls.0.is_poisoned())).unwrap();
+            check_message(structure.sync().unwrap_err().message());
+        }
+    });
+}
+
 #[test]
 fn inside_combined() {
     type Inner = Arc<Mutex<Option<Box<dyn FnMut() + Send>>>>;

@@ -209,7 +209,7 @@ impl<T: Replicable> Shared<T> {
         }
         // A panic in here poisons the structure; the operations that this thread has finished keep their results.
         let _ = self.guarded(|| {
-            self.log.recycle();
+            self.recycle();
             if self.log.lag_exceeds(HELP_PART) {
                 self.call_background();
                 // Helpers do this work on their own nodes. If a thread of another node did it in their stead, the
@@ -254,12 +254,32 @@ impl<T: Replicable> Shared<T> {
         Ok(self.log.local_tail(at) > before)
     }
 
-    /// Drops the operations that all replicas have applied.
+    /// Drops the operations that all replicas have applied, unless another thread does.
     pub(super) fn recycle_guarded(&self) -> Result<(), Poisoned> {
         self.guarded(|| {
-            self.log.recycle();
+            self.recycle();
             Ok(())
         })
+    }
+
+    /// Returns after all operations that all replicas have applied were dropped, by this thread or by another one.
+    pub(super) fn recycle_all(&self) -> Result<(), Poisoned> {
+        // Another thread that recycles may have read the local tails before the last of them rose. What that thread
+        // leaves is dropped here when it has finished.
+        let applied = (0..self.replicas.len()).map(|at| self.log.local_tail(at)).min().unwrap_or(0);
+        let backoff = Backoff::new();
+        while self.log.recycled() < applied {
+            self.recycle_guarded()?;
+            backoff.wait();
+        }
+        Ok(())
+    }
+
+    /// Drops the operations that all replicas have applied, unless another thread does. Their destructors run under the
+    /// recycler's lock. So they may not call the structure.
+    fn recycle(&self) {
+        let _inside = reentry::enter(reentry::identity(self));
+        self.log.recycle();
     }
 
     /// Calls `f`, which calls the user's code. A panic in `f` poisons the structure.
@@ -402,7 +422,7 @@ impl<T: Replicable> Shared<T> {
             if !self.helped || patience == 0 {
                 self.help_others(at, HELP);
             }
-            self.log.recycle();
+            self.recycle();
             let before = mem::replace(&mut recycled, self.log.recycled());
             if recycled > before {
                 (backoff, patience) = (Backoff::new(), PATIENCE);
