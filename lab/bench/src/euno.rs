@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | `ycsb` | stores the value of a loaded key, drawn by Zipf's law | looks up a key drawn in the same way |
 //! | `batches` | puts the next of 20 neighbouring keys, see [`Batches`] | looks up a loaded key, all alike |
+//! | `shared-batches` | the same, where all threads take a region's next keys from one count | the same |
 //! | `rising` | inserts the next number of a counter that all threads share | looks up one of the last numbers |
 //! | `orders` | inserts (warehouse, district, next order number) in some district | looks up one of a district's last orders |
 //! | `stamps` | inserts the present time | scans the last ten microseconds, ten entries at most |
@@ -69,9 +70,13 @@ impl Work {
         }
     }
 
+    fn is_batches(&self) -> bool {
+        self.workload.ends_with("batches")
+    }
+
     /// Returns how the numbers of loaded keys are drawn.
     fn loaded(&self) -> Distribution {
-        if self.workload == "batches" { Distribution::Uniform } else { self.distribution }
+        if self.is_batches() { Distribution::Uniform } else { self.distribution }
     }
 
     /// Returns (warehouse, district, order) as one integer.
@@ -106,14 +111,17 @@ const REGION_BITS: u32 = 40;
 /// Keys that a thread of `batches` puts before it draws again.
 const BATCH: u64 = 20;
 
-/// The keys that a thread of `batches` puts, as in the program that Eunomia's authors have published. The thread draws
-/// one of 20 regions by Zipf's law, and puts 20 neighbouring keys: the next of that region by the thread's own count.
-/// So all threads put the same keys in the same order, and meet where the foremost inserts what the others replace.
-/// (The paper's §6.1: Zipf "private to each thread"; with an exponent of 0.99 the hottest tenth has 41 % of the
-/// requests, which is so of 20 things.)
+/// The keys that a thread of `batches` or `shared-batches` puts, as in the program that Eunomia's authors have published.
+/// The thread draws one of 20 regions by Zipf's law, and puts 20 neighbouring keys, the next of that region. (The
+/// paper's §6.1: with an exponent of 0.99 the hottest tenth has 41 % of the requests, which is so of 20 things.)
+///
+/// Each thread of `batches` counts a region's batches by itself, as in the published program. So all threads put the
+/// same keys in the same order, and meet where the foremost inserts what the others replace. The threads of
+/// `shared-batches` share each region's count, as in a line that the program has in a comment. So each key is put once,
+/// and threads of one region always insert side by side.
 struct Batches {
     regions: Sampler,
-    /// The number of batches put, by region.
+    /// The number of batches that this thread has put, by region.
     put: [u64; REGIONS],
     next: u64,
     left: u64,
@@ -124,12 +132,14 @@ impl Batches {
         Self { regions: Sampler::new(work.distribution, REGIONS), put: [0; REGIONS], next: 0, left: 0 }
     }
 
-    fn draw(&mut self, rng: &mut SmallRng) -> u64 {
+    /// Returns the next key. `shared` are the regions' counts if the threads share them.
+    fn draw(&mut self, shared: &[CachePadded<AtomicU64>], rng: &mut SmallRng) -> u64 {
         if self.left == 0 {
             let region = self.regions.draw(rng);
-            self.next = ((region as u64 + 1) << REGION_BITS) | (self.put[region] * BATCH);
-            self.left = BATCH;
+            let put = shared.get(region).map_or(self.put[region], |count| count.fetch_add(1, Ordering::Relaxed));
             self.put[region] += 1;
+            self.next = ((region as u64 + 1) << REGION_BITS) | (put * BATCH);
+            self.left = BATCH;
         }
         self.left -= 1;
         self.next += 1;
@@ -174,8 +184,12 @@ impl<S: Subject> Program for Clients<S> {
     fn setup(&self, threads: usize, _: u64) -> Self::Shared {
         let (work, map) = (&self.0, S::make());
         load(work, &map);
-        let counters = if work.workload == "orders" { work.districts } else { 1 };
-        let next = work.count as u64 / counters;
+        let (counters, next) = match work.workload {
+            "orders" => (work.districts, work.count as u64 / work.districts),
+            "shared-batches" => (REGIONS as u64, 0),
+            "batches" => (0, 0),
+            _ => (1, work.count as u64),
+        };
         Shared {
             map,
             threads,
@@ -197,8 +211,10 @@ impl<S: Subject> Program for Clients<S> {
             let (updates, roll) = (batches.left > 0 || roll % 100 < u64::from(work.update_percent), roll / 100);
             charge.begins(if updates { OpKind::Update } else { OpKind::Read });
             let done = match work.workload {
-                "batches" if updates => access(work, &map, batches.draw(&mut rng), updates, roll),
-                "ycsb" | "batches" => access(work, &map, key(&mut rng), updates, roll),
+                "batches" | "shared-batches" if updates => {
+                    access(work, &map, batches.draw(&shared.next, &mut rng), updates, roll)
+                }
+                "ycsb" | "batches" | "shared-batches" => access(work, &map, key(&mut rng), updates, roll),
                 "stamps" => stamp(work, shared, &map, updates, thread),
                 _ => append(work, shared, &map, updates, roll),
             };
@@ -353,8 +369,9 @@ fn cells<C: clap::Args>(args: &Euno<C>, count: usize) -> Result<Cells<Work>, Fai
     let chosen: Vec<_> = named.iter().filter_map(|name| KNOWN.iter().find(|known| known.name == *name)).collect();
     let count = args.count.unwrap_or(count);
     let mut cells = Vec::new();
-    for workload in choose::names("workload", &args.workload, &["ycsb", "batches", "rising", "orders", "stamps"])? {
-        let skewed = ["ycsb", "batches"].contains(&workload);
+    let workloads = ["ycsb", "batches", "shared-batches", "rising", "orders", "stamps"];
+    for workload in choose::names("workload", &args.workload, &workloads)? {
+        let skewed = ["ycsb", "batches", "shared-batches"].contains(&workload);
         for theta in args.theta.iter().take(if skewed { usize::MAX } else { 1 }) {
             let distribution = match args.ranks {
                 _ if !skewed || *theta == 0.0 => Distribution::Uniform,
@@ -368,7 +385,7 @@ fn cells<C: clap::Args>(args: &Euno<C>, count: usize) -> Result<Cells<Work>, Fai
                 let details = match workload {
                     "ycsb" if removes => format!("{} keys, half of the updates remove", ranks.name()),
                     "ycsb" => format!("{} keys", ranks.name()),
-                    "batches" => format!("{REGIONS} regions, batches of {BATCH}"),
+                    "batches" | "shared-batches" => format!("{REGIONS} regions, batches of {BATCH}"),
                     "orders" => format!("{districts} districts"),
                     _ => String::new(),
                 };
@@ -429,7 +446,7 @@ mod tests {
         let work = Work { workload: "batches", distribution, ranks, count, update_percent, removes, districts };
         let drawn = |seed| {
             let (mut batches, mut rng) = (Batches::of(&work), SmallRng::seed_from_u64(seed));
-            let keys: Vec<u64> = (0..20_000).map(|_| batches.draw(&mut rng)).collect();
+            let keys: Vec<u64> = (0..20_000).map(|_| batches.draw(&[], &mut rng)).collect();
             assert!(keys.chunks(BATCH as usize).all(|batch| batch.windows(2).all(|two| two[1] == two[0] + 1)));
             keys
         };
@@ -445,6 +462,23 @@ mod tests {
         }
         let hottest = of(&one, 1).len() + of(&one, 2).len();
         assert!((7_500..9_000).contains(&hottest), "the hottest tenth has {hottest} of 20,000; the paper: 41 %");
+    }
+
+    /// Threads that share the regions' counts put each key once, and no key of a region is left out.
+    #[test]
+    fn shared_batches_are_put_once() {
+        let (ranks, distribution) = (Ranks::PerThread, Distribution::Zipf(0.99));
+        let (count, update_percent, removes, districts) = (100, 50, false, 10);
+        let work = Work { workload: "shared-batches", distribution, ranks, count, update_percent, removes, districts };
+        let shared = Clients::<TreeWhole>::from(work).setup(2, 0).next;
+        let mut threads = [1, 2].map(|seed| (Batches::of(&work), SmallRng::seed_from_u64(seed)));
+        let mut keys: Vec<u64> =
+            (0..20_000).map(|at| threads[at % 2].0.draw(&shared, &mut threads[at % 2].1)).collect();
+        keys.sort_unstable();
+        for region in keys.chunk_by(|one, other| one >> REGION_BITS == other >> REGION_BITS) {
+            let first = region[0] >> REGION_BITS << REGION_BITS;
+            assert!(region.iter().copied().eq(first..first + region.len() as u64));
+        }
     }
 
     /// Each thread uses every key, and at first other keys than the others.

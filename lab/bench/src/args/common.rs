@@ -140,13 +140,13 @@ pub struct Euno<C: Args> {
     /// in the paper; or all
     #[arg(long, default_value = "all")]
     pub index: String,
-    /// Workloads, comma-separated: ycsb, batches (20 neighbouring keys of one of 20 regions, as in Eunomia's published
-    /// program), rising (one counter's next number), orders (warehouse, district, next number), stamps (the time), or
-    /// all
+    /// Workloads, comma-separated: ycsb, batches (the next 20 neighbouring keys of one of 20 regions by each thread's own
+    /// count, as in Eunomia's published program), shared-batches (the same by a count that the threads share), rising
+    /// (one counter's next number), orders (warehouse, district, next number), stamps (the time), or all
     #[arg(long, default_value = "ycsb")]
     pub workload: String,
     /// ycsb: Zipf's exponents, comma-separated; 0: all keys are equally popular. With `--ranks region`: the probability
-    /// that a key of the region is drawn. batches: exponents for the regions
+    /// that a key of the region is drawn. batches, shared-batches: exponents for the regions
     #[arg(long, value_parser = exponent, value_delimiter = ',', default_value = "0,0.2,0.5,0.6,0.7,0.8,0.9,0.99")]
     pub theta: Vec<f64>,
     /// ycsb: which keys are popular
@@ -155,7 +155,8 @@ pub struct Euno<C: Args> {
     /// With `--ranks region`: the number of its keys
     #[arg(long, value_parser = count, default_value = "256")]
     pub region: usize,
-    /// Percentages of operations that are updates, comma-separated. batches: percentages of draws that are batches
+    /// Percentages of operations that are updates, comma-separated. batches, shared-batches: percentages of draws that
+    /// are batches
     #[arg(long, value_parser = percent, value_delimiter = ',', default_value = "50")]
     pub update_percent: Vec<u32>,
     /// ycsb: half of the updates remove the key
