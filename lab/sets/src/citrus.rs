@@ -20,7 +20,7 @@
 //! insertion notices. Any other removal only widens the range of keys that belong to a null link.
 //!
 //! # Which readers a removal waits for
-//! With plain RCU ([`AllReaders`]) it waits for all. With predicate RCU ([`ReadersOfKeys`], [`CountedReaders`]; Arbel
+//! With plain RCU ([`AllReaders`], [`AllSections`]) it waits for all. With predicate RCU ([`ReadersOfKeys`], [`CountedReaders`]; Arbel
 //! and Morrison, 2015) it waits for the operations whose key is above the removed key and not above the successor's.
 //! Two kinds of operations need the wait. A search for the successor's key, which has passed the position of the new
 //! node, must still find the successor. And an insertion that has found the link to be null, to which the successor was
@@ -30,8 +30,8 @@
 //! of another removal to its own successor needs no wait: this removal checks what it found under locks, and a node
 //! that is not removed stays on the way on which it was found. Ranges and readers that linger have all keys.
 //!
-//! Memory is freed by RCU in both cases, since a predicate does not tell which nodes a reader may reach. So with
-//! predicate RCU an operation enters two sections.
+//! Memory is freed by RCU in all cases, since a predicate does not tell which nodes a reader may reach. So an operation
+//! enters two sections, except with [`AllReaders`].
 
 use core::ops::RangeInclusive;
 use core::{cmp, ptr};
@@ -100,6 +100,12 @@ impl Node {
 /// A binary search tree with a lock per node, whose removals wait for all readers.
 pub type CitrusTree = Citrus<AllReaders>;
 
+/// A [`CitrusTree`] whose removals wait with a counter for each session, as in the program that the MV-RLU paper measures
+/// as RCU's tree.
+///
+/// It has at most 1,024 sessions at a time; more panic.
+pub type SynchronousCitrusTree = Citrus<AllSections>;
+
 /// A binary search tree with a lock per node, whose removals wait only for operations on the keys that they move:
 /// Citrus with predicate RCU.
 ///
@@ -151,6 +157,28 @@ impl Waiting for AllReaders {
     }
 }
 
+/// A removal waits for all readers, which have a counter for each session.
+#[derive(Default)]
+pub struct AllSections(Sections);
+
+impl Waiting for AllSections {
+    type Place<'w> = Place<'w>;
+    type Section<'p> = Section<'p>;
+
+    fn place(&self) -> Place<'_> {
+        self.0.place()
+    }
+
+    #[inline]
+    fn enter<'p>(place: &'p Place<'_>, _: Option<u64>) -> Section<'p> {
+        place.enter()
+    }
+
+    fn wait(&self, _: &Domain, _: &RangeInclusive<u64>) {
+        self.0.wait();
+    }
+}
+
 /// A removal waits for the readers of some keys.
 #[derive(Default)]
 pub struct ReadersOfKeys(Sections);
@@ -195,7 +223,8 @@ impl Waiting for CountedReaders {
     }
 }
 
-/// A binary search tree with a lock per node. See [`CitrusTree`], [`PredicateCitrusTree`] and [`CountedCitrusTree`].
+/// A binary search tree with a lock per node. See [`CitrusTree`], [`SynchronousCitrusTree`],
+/// [`PredicateCitrusTree`] and [`CountedCitrusTree`].
 pub struct Citrus<W: Waiting> {
     domain: Domain,
     waiting: W,

@@ -16,7 +16,7 @@
 //! | [`OverVersioned`] | linearizable | a snapshot, never waits | run in parallel, and none waits for another; an update that conflicts with another is repeated |
 //! | [`OverRcu`] | linearizable | under the writers' locks | one at a time per lock: one lock for a list or tree, one per bucket of a table |
 //! | [`OverRcuHmcs`] | linearizable | under the writers' locks | as over RCU, with a hierarchical lock |
-//! | [`SynchronousRcu`] | linearizable | under the writers' locks | as over RCU, and a thread that removes a node waits for readers |
+//! | [`SynchronousRcu`] | linearizable | under the writers' locks | as over RCU, and a session waits for readers in each thousandth removal |
 //! | [`OverRcx`], [`OverRcxStriped`] | linearizable | one after another | run in parallel, with the nodes that they change locked by two levels of locks |
 //! | [`OverRcxSuccessors`], [`OverRcxSuccessorsKilobyte`] | linearizable | as over RCX | as over RCX, and a list's updates lock successors, too |
 //! | [`RcuHtm`] | linearizable | one after another | run in parallel, each a transaction, or with the nodes that it changes locked |
@@ -26,8 +26,9 @@
 //! [`RcuHtmOneLockKilobyte`] have nodes of 1,024 bytes.
 //!
 //! Rivals with algorithms of their own: the lock-free [`HarrisList`] (also as a table of lists), [`HazardList`] (the
-//! same with hazard pointers) and [`FraserSkipList`]; and [`CitrusTree`], which uses RCU
-//! with a lock per node, and [`PredicateCitrusTree`] and [`CountedCitrusTree`], the same with predicate RCU.
+//! same with hazard pointers) and [`FraserSkipList`]; and [`CitrusTree`] and [`SynchronousCitrusTree`],
+//! which use RCU with a lock per node, and [`PredicateCitrusTree`] and [`CountedCitrusTree`], the same with predicate
+//! RCU.
 //!
 //! ```
 //! use archipelago_sets::{OverMvRlu, Set, SetSession, Tree};
@@ -70,8 +71,8 @@ mod version_chain;
 mod visit;
 
 pub use citrus::{
-    AllReaders, Citrus, CitrusSession, CitrusTree, CountedCitrusTree, CountedReaders, PredicateCitrusTree,
-    ReadersOfKeys, Waiting,
+    AllReaders, AllSections, Citrus, CitrusSession, CitrusTree, CountedCitrusTree, CountedReaders, PredicateCitrusTree,
+    ReadersOfKeys, SynchronousCitrusTree, Waiting,
 };
 pub use forest::{Forest, ForestSession};
 pub use harris::{HarrisList, HarrisSession};
@@ -156,8 +157,8 @@ pub trait SetSession {
 
     /// Stays in a read-side section until the visit is over: a stuck reader for measurements. The effect on other
     /// threads depends on the mechanism. Memory grows (over [`OverVersioned`], by all that updates make); or updates
-    /// wait for the section's end (all updates over RLU; all removals over [`SynchronousRcu`]; over [`OverRcu`] and in
-    /// [`CitrusTree`], removals that replace a node of a tree). In a [`HazardList`] the visit has no effect.
+    /// wait for the section's end (all updates over RLU; each thousandth removal over [`SynchronousRcu`]; over [`OverRcu`] and in
+    /// [`Citrus`], removals that replace a node of a tree). In a [`HazardList`] the visit has no effect.
     ///
     /// No code of the caller runs in the section. An update in the section, by another session of the same thread,
     /// would wait for its own thread.

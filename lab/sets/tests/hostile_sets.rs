@@ -16,7 +16,7 @@ use archipelago_check::watchdog::watchdog;
 use archipelago_sets::{
     CitrusTree, CountedCitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRcx,
     OverRcxStriped, OverRcxSuccessors, OverRlu, OverVersioned, PredicateCitrusTree, RcuHtm, RcuHtmOneLock, Set,
-    SetSession, SynchronousRcu, Tree, Visit,
+    SetSession, SynchronousCitrusTree, SynchronousRcu, Tree, Visit,
 };
 use archipelago_sync::mvrlu::ClockKind;
 use archipelago_sync::rcx::Rcx;
@@ -100,6 +100,7 @@ fn each_over_rcu(test: &impl Test) {
     test.run("Citrus tree", CitrusTree::default(), Beside::Wait);
     test.run("Citrus tree, predicate RCU", PredicateCitrusTree::default(), Beside::Wait);
     test.run("Citrus tree, counted", CountedCitrusTree::default(), Beside::Wait);
+    test.run("Citrus tree, a counter a session", SynchronousCitrusTree::default(), Beside::Wait);
     test.run("skip list", FraserSkipList::default(), Beside::GoOn);
 }
 

@@ -12,7 +12,7 @@ use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
 use archipelago_sets::{
     CitrusTree, CountedCitrusTree, FraserSkipList, HarrisList, List, OverRcu, OverVersioned, PredicateCitrusTree, Set,
-    SetSession, SynchronousRcu, Tree,
+    SetSession, SynchronousCitrusTree, SynchronousRcu, Tree,
 };
 
 /// Fills a set and runs two threads on it, in all schedules with at most this many preemptions.
@@ -174,4 +174,5 @@ fn citrus_over_predicate_rcu() {
     rivals::<PredicateCitrusTree>(2);
     in_order::<PredicateCitrusTree>(2);
     in_order::<CountedCitrusTree>(2);
+    in_order::<SynchronousCitrusTree>(2);
 }

@@ -11,7 +11,7 @@ use archipelago_sets::{
     CitrusTree, CountedCitrusTree, Forest, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu,
     OverRcu, OverRcuHmcs, OverRcuKilobyte, OverRcx, OverRcxKilobyte, OverRcxStriped, OverRcxSuccessors,
     OverRcxSuccessorsKilobyte, OverRlu, OverRluKilobyte, OverVersioned, PredicateCitrusTree, RcuHtm, RcuHtmOneLock,
-    RcuHtmOneLockKilobyte, Set, SetSession, SynchronousRcu, Tree, Visit,
+    RcuHtmOneLockKilobyte, Set, SetSession, SynchronousCitrusTree, SynchronousRcu, Tree, Visit,
 };
 use archipelago_sync::mvrlu::{ClockKind, Domain, Tuning};
 use archipelago_sync::rcx::{Padding, Rcx, Striped};
@@ -94,6 +94,7 @@ fn each(test: &dyn Tested) {
     test.run(Promise::Rival, CitrusTree::default());
     test.run(Promise::Rival, PredicateCitrusTree::default());
     test.run(Promise::Rival, CountedCitrusTree::default());
+    test.run(Promise::Rival, SynchronousCitrusTree::default());
     test.run(Promise::Rival, FraserSkipList::default());
 }
 
@@ -361,6 +362,7 @@ fn updates_wait_for_a_reader_that_lingers_and_go_on_after_it() {
     test.run(Promise::Rival, CitrusTree::default());
     test.run(Promise::Rival, PredicateCitrusTree::default());
     test.run(Promise::Rival, CountedCitrusTree::default());
+    test.run(Promise::Rival, SynchronousCitrusTree::default());
 }
 
 /// Beside a reader that stays in its section, a removal replaces a node by its successor. A range contains the
@@ -394,6 +396,7 @@ fn ranges_beside_a_reader_that_lingers_have_each_key_once() {
     RangesBesideLingering.of(Promise::Rival, &CitrusTree::default());
     RangesBesideLingering.of(Promise::Rival, &PredicateCitrusTree::default());
     RangesBesideLingering.of(Promise::Rival, &CountedCitrusTree::default());
+    RangesBesideLingering.of(Promise::Rival, &SynchronousCitrusTree::default());
 }
 
 /// Beside updates of even keys, ranges are strictly ascending and contain every odd key, all of which stay.

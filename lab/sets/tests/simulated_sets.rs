@@ -7,10 +7,10 @@ use archipelago_check::history::Recorder;
 use archipelago_check::linear;
 use archipelago_check::simulated::{THREADS, explore, explore_transactions, explore_with, stall};
 use archipelago_sets::{
-    AllReaders, Citrus, CitrusTree, CountedCitrusTree, CountedReaders, FraserSkipList, HarrisList, Hash, HazardList,
-    List, Mechanism, OverMvRlu, OverRcu, OverRcuHmcs, OverRcuKilobyte, OverRcx, OverRcxStriped, OverRcxSuccessors,
-    OverRcxSuccessorsKilobyte, OverRlu, OverRluKilobyte, OverVersioned, PredicateCitrusTree, RcuHtm, RcuHtmOneLock,
-    ReadersOfKeys, Set, SetSession, Tree, Waiting, points,
+    AllReaders, AllSections, Citrus, CitrusTree, CountedCitrusTree, CountedReaders, FraserSkipList, HarrisList, Hash,
+    HazardList, List, Mechanism, OverMvRlu, OverRcu, OverRcuHmcs, OverRcuKilobyte, OverRcx, OverRcxStriped,
+    OverRcxSuccessors, OverRcxSuccessorsKilobyte, OverRlu, OverRluKilobyte, OverVersioned, PredicateCitrusTree, RcuHtm,
+    RcuHtmOneLock, ReadersOfKeys, Set, SetSession, SynchronousCitrusTree, Tree, Waiting, points,
 };
 use archipelago_sim::{Client, Fault, Point, SimAlloc, world};
 use archipelago_sync::mvrlu::{self, ClockKind, Tuning};
@@ -118,6 +118,7 @@ fn rivals_are_linearizable_in_many_schedules() {
     linearizable(Promise::Rival, CitrusTree::default);
     linearizable(Promise::Rival, PredicateCitrusTree::default);
     linearizable(Promise::Rival, CountedCitrusTree::default);
+    linearizable(Promise::Rival, SynchronousCitrusTree::default);
     linearizable(Promise::Rival, FraserSkipList::default);
 }
 
@@ -231,6 +232,7 @@ fn an_insertion_into_a_citrus_tree_ends_where_its_key_is_looked_for() {
     an_insertion_ends_where_its_key_is_looked_for::<AllReaders>();
     an_insertion_ends_where_its_key_is_looked_for::<ReadersOfKeys>();
     an_insertion_ends_where_its_key_is_looked_for::<CountedReaders>();
+    an_insertion_ends_where_its_key_is_looked_for::<AllSections>();
 }
 
 fn an_insertion_ends_where_its_key_is_looked_for<W: Waiting>() {
@@ -311,6 +313,7 @@ fn ranges_are_ascending_and_have_all_that_stays() {
     ranges_hold(CitrusTree::default);
     ranges_hold(PredicateCitrusTree::default);
     ranges_hold(CountedCitrusTree::default);
+    ranges_hold(SynchronousCitrusTree::default);
     ranges_hold(HarrisList::default);
     ranges_hold(HazardList::default);
     ranges_hold(FraserSkipList::default);
@@ -402,5 +405,6 @@ fn costs_grow_with_no_set() {
     costs_no_more_when_larger("Citrus", CitrusTree::default);
     costs_no_more_when_larger("Citrus over predicate RCU", PredicateCitrusTree::default);
     costs_no_more_when_larger("Citrus over counted sections", CountedCitrusTree::default);
+    costs_no_more_when_larger("Citrus that waits by counters", SynchronousCitrusTree::default);
     costs_no_more_when_larger("Fraser's skip list", FraserSkipList::default);
 }

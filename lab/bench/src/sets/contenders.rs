@@ -3,8 +3,8 @@
 use archipelago_sets::{
     CitrusTree, CountedCitrusTree, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRcuHmcs,
     OverRcuKilobyte, OverRcx, OverRcxKilobyte, OverRcxStriped, OverRcxSuccessors, OverRcxSuccessorsKilobyte, OverRlu,
-    OverRluKilobyte, OverVersioned, PredicateCitrusTree, RcuHtm, RcuHtmOneLock, RcuHtmOneLockKilobyte, SynchronousRcu,
-    Tree,
+    OverRluKilobyte, OverVersioned, PredicateCitrusTree, RcuHtm, RcuHtmOneLock, RcuHtmOneLockKilobyte,
+    SynchronousCitrusTree, SynchronousRcu, Tree,
 };
 use archipelago_sync::mvrlu::{ClockKind, Collection, Domain, Tuning};
 use archipelago_sync::rcx::{Builder, Rcx, Striped};
@@ -118,6 +118,7 @@ fn all() -> Vec<Over> {
         contender!("list", "michael-hp", |_| HazardList::default()),
         contender!("hash", "michael-hp", |spec| HazardList::with_buckets(spec.buckets)),
         contender!("tree", "citrus", |_| CitrusTree::default()),
+        contender!("tree", "citrus-synchronous", |_| SynchronousCitrusTree::default()),
         contender!("tree", "citrus-predicate", |_| CountedCitrusTree::default()),
         contender!("tree", "citrus-predicate-eer", |_| PredicateCitrusTree::default()),
     ];
