@@ -4,6 +4,7 @@
 use core::mem;
 use core::ops::DerefMut;
 
+use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::Mutex;
 use archipelago_sync::lock::{self, RawTtas};
 
@@ -21,7 +22,8 @@ const BATCH: usize = if cfg!(loom) { 1 } else { 1_000 };
 pub struct SynchronousRcu {
     locks: Box<[Lock]>,
     sections: Sections,
-    left: Left,
+    /// On cache lines of its own: every update reads the address of the locks.
+    left: CachePadded<Left>,
 }
 
 /// A scope's lock. As in that program it takes four bytes, and sixteen of them share a cache line.
