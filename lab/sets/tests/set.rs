@@ -7,6 +7,7 @@ use archipelago_check::history::Recorder;
 use archipelago_check::linear;
 use archipelago_platform::atomic::{AtomicBool, AtomicI64, Ordering};
 use archipelago_platform::thread;
+use archipelago_platform::time::Duration;
 use archipelago_sets::{
     CitrusTree, CountedCitrusTree, Forest, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu,
     OverRcu, OverRcuHmcs, OverRcuKilobyte, OverRcx, OverRcxKilobyte, OverRcxStriped, OverRcxSuccessors,
@@ -450,6 +451,32 @@ fn a_visit_that_is_over_does_not_begin() {
     visit.end();
     list.session().linger(&visit);
     visit.wait_inside();
+}
+
+/// A session over RCU as published waits for readers when it has removed 1,000 nodes, and not before.
+#[test]
+fn a_session_waits_for_readers_in_its_thousandth_removal() {
+    let (list, visit) = (List::<SynchronousRcu>::default(), Visit::default());
+    let [waits, ends] = [const { AtomicBool::new(false) }; 2];
+    thread::scope(|scope| {
+        scope.spawn(|| list.session().linger(&visit));
+        visit.wait_inside();
+        let removals = scope.spawn(|| {
+            let mut session = list.session();
+            let mut remove = |key| assert!(session.insert(key, key) && session.remove(key) == Some(key));
+            (1..1_000).for_each(&mut remove);
+            waits.store(true, Ordering::Release);
+            remove(1_000);
+            assert!(ends.load(Ordering::Acquire), "it has waited");
+        });
+        while !waits.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+        thread::sleep(Duration::from_millis(30));
+        ends.store(true, Ordering::Release);
+        visit.end();
+        removals.join().unwrap();
+    });
 }
 
 /// A structure gives its mechanism one lock for each of its scopes (sets of nodes that are updated independently). So
