@@ -42,6 +42,9 @@ use crate::workload::{Distribution, OpKind, Sampler, scatter};
 /// Bytes of a key and its value in the index that needs the most memory, a skip list.
 const ITEM: u64 = 64;
 
+/// Workloads that draw by Zipf's law. Their instructions were counted.
+pub const SKEWED: [&str; 3] = ["ycsb", "batches", "shared-batches"];
+
 /// What threads do to a map of `count` keys.
 #[derive(Clone, Copy)]
 struct Work {
@@ -70,13 +73,9 @@ impl Work {
         }
     }
 
-    fn is_batches(&self) -> bool {
-        self.workload.ends_with("batches")
-    }
-
     /// Returns how the numbers of loaded keys are drawn.
     fn loaded(&self) -> Distribution {
-        if self.is_batches() { Distribution::Uniform } else { self.distribution }
+        if self.workload == "ycsb" { self.distribution } else { Distribution::Uniform }
     }
 
     /// Returns (warehouse, district, order) as one integer.
@@ -111,9 +110,9 @@ const REGION_BITS: u32 = 40;
 /// Keys that a thread of `batches` puts before it draws again.
 const BATCH: u64 = 20;
 
-/// The keys that a thread of `batches` or `shared-batches` puts, as in the program that Eunomia's authors have published.
-/// The thread draws one of 20 regions by Zipf's law, and puts 20 neighbouring keys, the next of that region. (The
-/// paper's §6.1: with an exponent of 0.99 the hottest tenth has 41 % of the requests, which is so of 20 things.)
+/// The keys that a thread of `batches` or `shared-batches` puts, as in the program that Eunomia's authors have
+/// published. The thread draws one of 20 regions by Zipf's law, and puts 20 neighbouring keys, the next of that region.
+/// (The paper's §6.1: with an exponent of 0.99 the hottest tenth has 41 % of the requests, which is so of 20 things.)
 ///
 /// Each thread of `batches` counts a region's batches by itself, as in the published program. So all threads put the
 /// same keys in the same order, and meet where the foremost inserts what the others replace. The threads of
@@ -369,9 +368,9 @@ fn cells<C: clap::Args>(args: &Euno<C>, count: usize) -> Result<Cells<Work>, Fai
     let chosen: Vec<_> = named.iter().filter_map(|name| KNOWN.iter().find(|known| known.name == *name)).collect();
     let count = args.count.unwrap_or(count);
     let mut cells = Vec::new();
-    let workloads = ["ycsb", "batches", "shared-batches", "rising", "orders", "stamps"];
+    let workloads = [&SKEWED[..], &["rising", "orders", "stamps"]].concat();
     for workload in choose::names("workload", &args.workload, &workloads)? {
-        let skewed = ["ycsb", "batches", "shared-batches"].contains(&workload);
+        let skewed = SKEWED.contains(&workload);
         for theta in args.theta.iter().take(if skewed { usize::MAX } else { 1 }) {
             let distribution = match args.ranks {
                 _ if !skewed || *theta == 0.0 => Distribution::Uniform,

@@ -20,15 +20,16 @@
 //! insertion notices. Any other removal only widens the range of keys that belong to a null link.
 //!
 //! # Which readers a removal waits for
-//! With plain RCU ([`AllReaders`], [`AllSections`]) it waits for all. With predicate RCU ([`ReadersOfKeys`], [`CountedReaders`]; Arbel
-//! and Morrison, 2015) it waits for the operations whose key is above the removed key and not above the successor's.
-//! Two kinds of operations need the wait. A search for the successor's key, which has passed the position of the new
-//! node, must still find the successor. And an insertion that has found the link to be null, to which the successor was
-//! linked meanwhile, must end before the link is null again, unless its key belongs there afterwards, too. A key above
-//! the successor's does. A key that is not above the removed one is impossible: it would have been below the lower
-//! bound of the link's keys, which only removals raise, each after such a wait for the keys that it excludes. The walk
-//! of another removal to its own successor needs no wait: this removal checks what it found under locks, and a node
-//! that is not removed stays on the way on which it was found. Ranges and readers that linger have all keys.
+//! With plain RCU ([`AllReaders`], [`AllSections`]) it waits for all. With predicate RCU ([`ReadersOfKeys`],
+//! [`CountedReaders`]; Arbel and Morrison, 2015) it waits for the operations whose key is above the removed key and not
+//! above the successor's. Two kinds of operations need the wait. A search for the successor's key, which has passed the
+//! position of the new node, must still find the successor. And an insertion that has found the link to be null, to
+//! which the successor was linked meanwhile, must end before the link is null again, unless its key belongs there
+//! afterwards, too. A key above the successor's does. A key that is not above the removed one is impossible: it would
+//! have been below the lower bound of the link's keys, which only removals raise, each after such a wait for the keys
+//! that it excludes. The walk of another removal to its own successor needs no wait: this removal checks what it found
+//! under locks, and a node that is not removed stays on the way on which it was found. Ranges and readers that linger
+//! have all keys.
 //!
 //! Memory is freed by RCU in all cases, since a predicate does not tell which nodes a reader may reach. So an operation
 //! enters two sections, except with [`AllReaders`].
@@ -100,8 +101,8 @@ impl Node {
 /// A binary search tree with a lock per node, whose removals wait for all readers.
 pub type CitrusTree = Citrus<AllReaders>;
 
-/// A [`CitrusTree`] whose removals wait with a counter for each session, as in the program that the MV-RLU paper measures
-/// as RCU's tree.
+/// A [`CitrusTree`] whose removals wait with a counter for each session, as in the program that the MV-RLU paper
+/// measures as RCU's tree.
 ///
 /// It has at most 1,024 sessions at a time; more panic.
 pub type SynchronousCitrusTree = Citrus<AllSections>;
@@ -223,8 +224,8 @@ impl Waiting for CountedReaders {
     }
 }
 
-/// A binary search tree with a lock per node. See [`CitrusTree`], [`SynchronousCitrusTree`],
-/// [`PredicateCitrusTree`] and [`CountedCitrusTree`].
+/// A binary search tree with a lock per node. See [`CitrusTree`], [`SynchronousCitrusTree`], [`PredicateCitrusTree`]
+/// and [`CountedCitrusTree`].
 pub struct Citrus<W: Waiting> {
     domain: Domain,
     waiting: W,

@@ -26,9 +26,8 @@
 //! [`RcuHtmOneLockKilobyte`] have nodes of 1,024 bytes.
 //!
 //! Rivals with algorithms of their own: the lock-free [`HarrisList`] (also as a table of lists), [`HazardList`] (the
-//! same with hazard pointers) and [`FraserSkipList`]; and [`CitrusTree`] and [`SynchronousCitrusTree`],
-//! which use RCU with a lock per node, and [`PredicateCitrusTree`] and [`CountedCitrusTree`], the same with predicate
-//! RCU.
+//! same with hazard pointers) and [`FraserSkipList`]; and [`CitrusTree`] and [`SynchronousCitrusTree`], which use RCU
+//! with a lock per node, and [`PredicateCitrusTree`] and [`CountedCitrusTree`], the same with predicate RCU.
 //!
 //! ```
 //! use archipelago_sets::{OverMvRlu, Set, SetSession, Tree};
@@ -157,8 +156,9 @@ pub trait SetSession {
 
     /// Stays in a read-side section until the visit is over: a stuck reader for measurements. The effect on other
     /// threads depends on the mechanism. Memory grows (over [`OverVersioned`], by all that updates make); or updates
-    /// wait for the section's end (all updates over RLU; each thousandth removal over [`SynchronousRcu`]; over [`OverRcu`] and in
-    /// [`Citrus`], removals that replace a node of a tree). In a [`HazardList`] the visit has no effect.
+    /// wait for the section's end (all updates over RLU; each thousandth removal over [`SynchronousRcu`]; over
+    /// [`OverRcu`] and in a [`Citrus`], removals that replace a node of a tree). In a [`HazardList`] the visit has no
+    /// effect.
     ///
     /// No code of the caller runs in the section. An update in the section, by another session of the same thread,
     /// would wait for its own thread.

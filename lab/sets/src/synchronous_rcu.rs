@@ -1,5 +1,6 @@
 //! Structures over RCU in the form with which papers compare: a counter for each session (`sections.rs`), spin locks,
-//! and grace periods inside updates. A session that has removed [`BATCH`] nodes waits for a grace period, and frees them.
+//! and grace periods inside updates. A session that has removed [`BATCH`] nodes waits for a grace period, and frees
+//! them.
 
 use core::mem;
 use core::ops::DerefMut;
@@ -16,8 +17,8 @@ use crate::shared::{Reading, Shared, SharedLink, pointer};
 const BATCH: usize = if cfg!(loom) { 1 } else { 1_000 };
 
 /// Structures over RCU whose updates wait for readers and then free removed nodes, after Matveev et al., *RLU*
-/// (SOSP'15), whose benchmark the papers use: each thousandth removal of a session waits. There is one lock per scope: a
-/// list or tree has one scope, a hash table has one per bucket.
+/// (SOSP'15), whose benchmark the papers use: each thousandth removal of a session waits. There is one lock per scope:
+/// a list or tree has one scope, a hash table has one per bucket.
 #[derive(Default)]
 pub struct SynchronousRcu {
     locks: Box<[Lock]>,
@@ -30,7 +31,7 @@ pub struct SynchronousRcu {
 #[repr(align(4))]
 struct Lock(lock::Mutex<RawTtas, ()>);
 
-/// What sessions that have ended have not freed. The next session that waits frees it.
+/// What sessions that have ended have not freed. The next session takes it over.
 #[derive(Default)]
 struct Left(Mutex<Vec<Unlinked>>);
 
@@ -86,7 +87,7 @@ impl<const LINKS: usize> Mechanism<LINKS> for SynchronousRcu {
     }
 
     fn session(&self) -> SynchronousSession<'_> {
-        SynchronousSession { over: self, place: self.sections.place(), retired: Vec::new() }
+        SynchronousSession { over: self, place: self.sections.place(), retired: mem::take(&mut *self.left.lock()) }
     }
 }
 
@@ -94,7 +95,7 @@ impl<const LINKS: usize> Mechanism<LINKS> for SynchronousRcu {
 pub struct SynchronousSession<'m> {
     over: &'m SynchronousRcu,
     place: Place<'m>,
-    /// Nodes that this session has removed and not freed.
+    /// Nodes that this session, or one before it, has removed and not freed.
     retired: Vec<Unlinked>,
 }
 
@@ -105,12 +106,11 @@ impl Drop for SynchronousSession<'_> {
 }
 
 impl SynchronousSession<'_> {
-    /// Waits for the sections that are open, and frees what this session and ended ones have removed.
+    /// Waits for the sections that are open, and frees what was removed.
     fn free_removed(&mut self) {
-        self.retired.append(&mut self.over.left.lock());
         self.over.sections.wait();
-        // SAFETY: the nodes are unlinked, no section that could have seen them is open, and updates of their scopes have
-        // seen the links change.
+        // SAFETY: the nodes are unlinked, no section that could have seen them is open, and updates of their scopes
+        // have seen the links change.
         self.retired.drain(..).for_each(|node| unsafe { node.free() });
     }
 

@@ -140,9 +140,9 @@ pub struct Euno<C: Args> {
     /// in the paper; or all
     #[arg(long, default_value = "all")]
     pub index: String,
-    /// Workloads, comma-separated: ycsb, batches (the next 20 neighbouring keys of one of 20 regions by each thread's own
-    /// count, as in Eunomia's published program), shared-batches (the same by a count that the threads share), rising
-    /// (one counter's next number), orders (warehouse, district, next number), stamps (the time), or all
+    /// Workloads, comma-separated: ycsb, batches (the next 20 neighbouring keys of one of 20 regions by each thread's
+    /// own count, as in Eunomia's published program), shared-batches (the same by a count that the threads share),
+    /// rising (one counter's next number), orders (warehouse, district, next number), stamps (the time), or all
     #[arg(long, default_value = "ycsb")]
     pub workload: String,
     /// ycsb: Zipf's exponents, comma-separated; 0: all keys are equally popular. With `--ranks region`: the probability

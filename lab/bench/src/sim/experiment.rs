@@ -105,7 +105,7 @@ pub fn setting(common: &SimCommon, what: &Sim) -> Result<Setting, Failure> {
 /// If the experiment's instructions were not counted.
 fn instructions(per_cycle: f64, what: &Sim) -> Result<Instructions, Failure> {
     let counted = match what {
-        Sim::Euno(args) if ["ycsb", "batches", "shared-batches"].contains(&args.workload.as_str()) => Counted::Euno,
+        Sim::Euno(args) if euno::SKEWED.contains(&args.workload.as_str()) => Counted::Euno,
         Sim::Ycsb(args) if args.keys == "int" => Counted::Ints,
         Sim::Ycsb(args) if args.keys == "email" => Counted::Emails,
         Sim::Nr(args) => of_nr(&args.workload).ok_or_else(|| {

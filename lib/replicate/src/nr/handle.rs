@@ -31,9 +31,9 @@ use crate::wait::{Served, slot_or, submit};
 ///
 /// # Panics
 /// Builds with debug assertions panic if an operation is called from inside another one on the same structure, for
-/// example from a closure given to [`view`](Handle::view), from [`Sequential::write`](crate::Sequential::write), or from
-/// the destructor of an operation. Inside a `write` or a destructor, this panic poisons the structure. Other builds
-/// hang.
+/// example from a closure given to [`view`](Handle::view), from [`Sequential::write`](crate::Sequential::write), or
+/// from the destructor of an operation. Inside a `write` or a destructor, this panic poisons the structure. Other
+/// builds hang.
 pub struct Handle<T: Replicable> {
     pub(super) shared: Arc<Shared<T>>,
     /// `None` before the first use, unless the handle was made for a certain replica.
