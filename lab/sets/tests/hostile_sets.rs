@@ -287,6 +287,20 @@ fn a_key_that_comes_and_goes_beside_a_held_snapshot_leaks_nothing() {
     assert!(most <= 128 * 1024, "{most} bytes for one key");
 }
 
+/// Sessions over RCU as published, each of which ends before the removal that waits.
+#[test]
+fn sessions_that_end_before_they_wait_leave_bounded_memory() {
+    let (list, before) = (List::<SynchronousRcu>::default(), HEAP.bytes());
+    let comes_and_goes = |_| {
+        let mut session = list.session();
+        (0..500).for_each(|key| assert!(session.insert(key, key) && session.remove(key) == Some(key)));
+        drop(session);
+        HEAP.bytes().saturating_sub(before)
+    };
+    let most = (0..200).map(comes_and_goes).max().unwrap();
+    assert!(most <= 256 * 1024, "{most} bytes for an empty list");
+}
+
 /// Over Versioned Programming a reader that stays keeps all that updates give up: for each insertion and removal of a
 /// key a node, three versions above its first one, two records of commits, and their entries in RCU's bags. When the
 /// reader has left, it is freed.
