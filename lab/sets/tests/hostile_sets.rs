@@ -290,6 +290,7 @@ fn a_key_that_comes_and_goes_beside_a_held_snapshot_leaks_nothing() {
 /// Sessions over RCU as published, each of which ends before the removal that waits.
 #[test]
 fn sessions_that_end_before_they_wait_leave_bounded_memory() {
+    let _alone = alone();
     let (list, before) = (List::<SynchronousRcu>::default(), HEAP.bytes());
     let comes_and_goes = |_| {
         let mut session = list.session();
