@@ -88,8 +88,9 @@ impl<T: Ord + Clone> Node<T> {
         match self {
             Self::Leaf(items) => {
                 let Ok(at) = items.binary_search_by(|met| look(met).cmp(item)) else { return false };
-                items.remove(at);
+                // Announced before, since the last item's place is read, too.
                 wrote(&items[at..]);
+                items.remove(at);
                 true
             }
             Self::Inner(children) => {
@@ -101,8 +102,10 @@ impl<T: Ord + Clone> Node<T> {
                 children[at].count -= 1;
                 wrote(&children[at..=at]);
                 if children[at].node.width() == 0 {
+                    wrote(&children[at..]);
                     children.remove(at);
                 } else if at > 0 && children[at - 1].node.width() + children[at].node.width() <= MOST / 2 {
+                    wrote(&children[at..]);
                     let Child { count, node, .. } = children.remove(at);
                     children[at - 1].count += count;
                     children[at - 1].node.append(node);
