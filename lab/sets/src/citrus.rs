@@ -158,33 +158,18 @@ impl Waiting for AllReaders {
     }
 }
 
-/// A removal waits for all readers, which have a counter for each session.
+/// A removal waits for readers that have a counter for each session: if `BY_KEYS`, only for the readers of some keys.
 #[derive(Default)]
-pub struct AllSections(Sections);
+pub struct OpenSections<const BY_KEYS: bool>(Sections);
 
-impl Waiting for AllSections {
-    type Place<'w> = Place<'w>;
-    type Section<'p> = Section<'p>;
-
-    fn place(&self) -> Place<'_> {
-        self.0.place()
-    }
-
-    #[inline]
-    fn enter<'p>(place: &'p Place<'_>, _: Option<u64>) -> Section<'p> {
-        place.enter()
-    }
-
-    fn wait(&self, _: &Domain, _: &RangeInclusive<u64>) {
-        self.0.wait();
-    }
-}
+/// A removal waits for all readers, which have a counter for each session.
+pub type AllSections = OpenSections<false>;
 
 /// A removal waits for the readers of some keys.
-#[derive(Default)]
-pub struct ReadersOfKeys(Sections);
+pub type ReadersOfKeys = OpenSections<true>;
 
-impl Waiting for ReadersOfKeys {
+/// Without `BY_KEYS`, each section has all keys. So every wait is for all sections.
+impl<const BY_KEYS: bool> Waiting for OpenSections<BY_KEYS> {
     type Place<'w> = Place<'w>;
     type Section<'p> = Section<'p>;
 
@@ -194,7 +179,7 @@ impl Waiting for ReadersOfKeys {
 
     #[inline]
     fn enter<'p>(place: &'p Place<'_>, key: Option<u64>) -> Section<'p> {
-        key.map_or_else(|| place.enter(), |key| place.enter_for(key))
+        key.filter(|_| BY_KEYS).map_or_else(|| place.enter(), |key| place.enter_for(key))
     }
 
     fn wait(&self, _: &Domain, keys: &RangeInclusive<u64>) {

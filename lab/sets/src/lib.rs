@@ -70,8 +70,8 @@ mod version_chain;
 mod visit;
 
 pub use citrus::{
-    AllReaders, AllSections, Citrus, CitrusSession, CitrusTree, CountedCitrusTree, CountedReaders, PredicateCitrusTree,
-    ReadersOfKeys, SynchronousCitrusTree, Waiting,
+    AllReaders, AllSections, Citrus, CitrusSession, CitrusTree, CountedCitrusTree, CountedReaders, OpenSections,
+    PredicateCitrusTree, ReadersOfKeys, SynchronousCitrusTree, Waiting,
 };
 pub use forest::{Forest, ForestSession};
 pub use harris::{HarrisList, HarrisSession};

@@ -247,7 +247,8 @@ impl<Op: Send + Sync> Log<Op> {
 
     /// Returns the index below which all entries were recycled.
     pub fn recycled(&self) -> u64 {
-        self.min.load(Ordering::Relaxed)
+        // Acquire: pairs with the Release of the recycler. So the destructors of the operations below have run.
+        self.min.load(Ordering::Acquire)
     }
 
     /// Reserves `count` consecutive entries. The caller fills them without delay, because replicas wait for them.

@@ -8,7 +8,7 @@
 //! After a `fork`, the child process has none of these threads, and does not wait for them when it drops the structure.
 //! It may also use the structure, unless a dedicated combiner was combining at the moment of the fork. In this case the
 //! combiner's replica stays locked in the child for ever; if that combiner appended alone, changes of all replicas
-//! wait for ever in the child. (A helper never replays at that moment, because of `outside_forks`. To exclude
+//! wait for ever in the child; if it was recycling, `sync` does. (A helper never replays at that moment, because of `outside_forks`. To exclude
 //! forks from each turn of the dedicated combiners would cost them a shared cache line.)
 
 use core::iter;

@@ -268,11 +268,13 @@ impl<T: Replicable> Shared<T> {
         // leaves is dropped here when it has finished.
         let applied = (0..self.replicas.len()).map(|at| self.log.local_tail(at)).min().unwrap_or(0);
         let backoff = Backoff::new();
-        while self.log.recycled() < applied {
+        loop {
             self.recycle_guarded()?;
+            if self.log.recycled() >= applied {
+                return Ok(());
+            }
             backoff.wait();
         }
-        Ok(())
     }
 
     /// Drops the operations that all replicas have applied, unless another thread does. Their destructors run under the
