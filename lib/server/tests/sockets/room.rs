@@ -202,7 +202,7 @@ fn keys_go_until_the_rest_is_below_the_limit() {
             // The log contains the LFU policy if it was in force. The settings of this start have another policy.
             let asks = (0..500).any(|_| {
                 std::thread::sleep(Duration::from_millis(20));
-                client.ask("OBJECT FREQ key:599").starts_with("-ERR An LFU maxmemory policy is not selected")
+                client.ask(&format!("OBJECT FREQ {key}")).starts_with("-ERR An LFU maxmemory policy is not selected")
             });
             assert!(asks, "{policy}: the policy of the last start is in force");
         }
