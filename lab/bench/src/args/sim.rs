@@ -195,6 +195,9 @@ pub struct SimPapers {
     /// Runs, with one seed each
     #[arg(long, value_parser = count, default_value = "3")]
     pub runs: usize,
+    /// Runs of the contenders of an ordering that is unresolved with --runs. It is judged by these runs then
+    #[arg(long, value_name = "RUNS", value_parser = count)]
+    pub more_runs: Option<usize>,
     /// The first seed
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -209,6 +212,10 @@ pub struct SimPapers {
     /// this program's file]
     #[arg(long, value_name = "FILE|TEXT", requires = "out")]
     pub program: Option<String>,
+    /// Programs, as in --program, comma-separated, whose rows of --out are taken over instead of measured: each row
+    /// whose first run (the first seed on the machine as it is) this program repeats, access by access
+    #[arg(long, value_name = "FILES|TEXTS", value_delimiter = ',', requires = "program", conflicts_with = "judge")]
+    pub from: Vec<String>,
     /// Measure nothing: judge the rows of --out that belong to --program. A claim without rows is not judged. Any build
     /// of this command can do this
     #[arg(long, requires = "program", conflicts_with = "jobs")]

@@ -5,8 +5,10 @@
 //! this is in the program. So a reader can check the file against the paper, and the table against the file.
 
 mod data;
+mod done;
 mod file;
 mod jobs;
+mod repeat;
 mod split;
 mod table;
 mod verdict;
@@ -26,7 +28,9 @@ use crate::interrupt;
 use crate::output::{emit, tell};
 use crate::report::row::Row;
 use crate::report::try_to_write;
-use data::{Done, Figure, Paper, Side};
+use data::{Figure, Paper, Side};
+use done::{Done, Rows};
+use repeat::Others;
 
 /// Runs the experiments and writes the table.
 ///
@@ -52,13 +56,13 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
         return Err(Failure::new(format!("--figure {part}: no figure of these papers has that in its name")));
     }
     let mut out = args.out.as_deref().map(Out::open).transpose()?;
-    let stamps = stamps(args)?;
+    let programs = Programs::of(args)?;
     interrupt::install();
     if let Some(cell) = args.cell {
-        return measure_one(&papers, args, cell, &stamps, &mut out);
+        return measure_one(&papers, args, cell, &programs, &mut out);
     }
     if let Some((out, jobs)) = out.as_mut().zip(args.jobs) {
-        jobs::measure(&papers, args, jobs, &stamps, out)?;
+        jobs::measure(&papers, args, jobs, &programs.own, out)?;
     }
     let mut sections = Vec::new();
     let mut failures = Vec::new();
@@ -66,11 +70,7 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
         let mut done = Vec::new();
         for figure in chosen(paper, args) {
             tell(format!("{}, {}: {}", paper.key, figure.name, figure.what));
-            let plan = plan(paper, figure, args)?;
-            done.push(match &out {
-                Some(out) if args.judge => found(figure, plan, &stamps, out),
-                _ => run(figure, plan, &stamps, &mut out)?,
-            });
+            done.push(judged(paper, figure, args, &programs, &mut out)?);
         }
         failures.extend(done.iter().flat_map(|done| done.failures.clone()));
         // After an interrupt the table is incomplete, and an incomplete table must not replace a complete one.
@@ -92,10 +92,23 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Returns the stamps of the program to which the rows belong.
-fn stamps(args: &SimPapers) -> Result<Stamps, Failure> {
-    let Some(program) = &args.program else { return Ok(Stamps::own()) };
-    Stamps::of_program(program).map_err(|error| Failure::new(format!("--program {program}: {error}")))
+/// The programs that the arguments name.
+struct Programs {
+    /// The program to which new rows belong.
+    own: Stamps,
+    others: Others,
+}
+
+impl Programs {
+    fn of(args: &SimPapers) -> Result<Self, Failure> {
+        let own = args.program.as_ref().map_or_else(|| Ok(Stamps::own()), |name| stamps_of("--program", name))?;
+        Ok(Programs { own, others: Others::named(&args.from)? })
+    }
+}
+
+/// Returns the stamps of the program that an option names.
+fn stamps_of(option: &str, program: &str) -> Result<Stamps, Failure> {
+    Stamps::of_program(program).map_err(|error| Failure::new(format!("{option} {program}: {error}")))
 }
 
 /// Measures one side of a figure's claims, and leaves its row in `out`.
@@ -103,14 +116,14 @@ fn measure_one(
     papers: &[Paper],
     args: &SimPapers,
     cell: Cell,
-    stamps: &Stamps,
+    programs: &Programs,
     out: &mut Option<Out>,
 ) -> Result<ExitCode, Failure> {
     let found = papers.first().and_then(|paper| Some((paper, chosen(paper, args).nth(cell.figure)?)));
     let (paper, figure) = found.ok_or_else(|| Failure::new("--cell: no such figure"))?;
     let mut plan = plan(paper, figure, args)?;
     plan.sides = plan.sides.into_iter().skip(cell.side).take(1).collect();
-    match run(figure, plan, stamps, out)?.failures.first() {
+    match run(&plan, programs, out)?.1.first() {
         Some(first) => Err(Failure::new(first.clone())),
         None => Ok(ExitCode::SUCCESS),
     }
@@ -129,6 +142,15 @@ struct Plan {
     contenders: Vec<Contender>,
     /// The sides that claims compare, each with the position of its contender in the list.
     sides: Vec<(Side, usize)>,
+}
+
+impl Plan {
+    /// Returns the rows of `out` that the program with these stamps has measured.
+    fn found(&self, stamps: &Stamps, out: &Out) -> Rows {
+        let stamp = stamps.of(&self.setting);
+        let row = |(side, place): &(Side, usize)| out.done(&stamp, &self.contenders[*place], side.threads);
+        self.sides.iter().filter_map(|side| Some((side.0.clone(), row(side)?))).collect()
+    }
 }
 
 fn plan(paper: &Paper, figure: &Figure, args: &SimPapers) -> Result<Plan, Failure> {
@@ -152,37 +174,70 @@ fn plan(paper: &Paper, figure: &Figure, args: &SimPapers) -> Result<Plan, Failur
     planned().map_err(|failure| failed(failure.to_string()))
 }
 
-/// Runs the measurements of a figure.
-fn run<'a>(figure: &'a Figure, plan: Plan, stamps: &Stamps, out: &mut Option<Out>) -> Result<Done<'a>, Failure> {
-    let Plan { command, setting, contenders, sides } = plan;
-    let stamp = stamps.of(&setting);
-    let variations = simulated::variations(&setting);
-    let mut done = Done { figure, command, variations, rows: Vec::new(), failures: Vec::new() };
-    for (side, place) in &sides {
-        let contender = &contenders[*place];
-        if let Some(row) = out.as_ref().and_then(|out| out.done(&stamp, contender, side.threads)) {
-            done.rows.push((side.clone(), row));
-            continue;
-        }
-        match measured(contender, side.threads, &setting) {
-            Ok(None) => break,
-            Ok(Some(row)) => {
-                out.as_mut().map(|out| out.append(&row, &stamp)).transpose()?;
-                done.rows.push((side.clone(), row));
-            }
-            Err(failure) => done.failures.push(failure.to_string()),
-        }
+/// Measures what a figure's claims need and `out` lacks, or nothing with `--judge`. Returns all of the figure's rows.
+fn judged<'a>(
+    paper: &Paper,
+    figure: &'a Figure,
+    args: &SimPapers,
+    programs: &Programs,
+    out: &mut Option<Out>,
+) -> Result<Done<'a>, Failure> {
+    let mut rows = |plan: &Plan| match &mut *out {
+        Some(out) if args.judge => Ok((plan.found(&programs.own, out), Vec::new())),
+        _ => run(plan, programs, out),
+    };
+    let plan = self::plan(paper, figure, args)?;
+    let (first, failures) = rows(&plan)?;
+    let mut done = Done::of(figure, &plan, first);
+    done.failures = failures;
+    if let Some(again) = again(args) {
+        let mut plan = self::plan(paper, figure, &again)?;
+        let open = done.open_sides();
+        plan.sides.retain(|(side, _)| open.contains(side));
+        let (more, failures) = rows(&plan)?;
+        done.more = more;
+        done.failures.extend(failures);
     }
     Ok(done)
 }
 
-/// Takes the measurements of a figure that another program has made.
-fn found<'a>(figure: &'a Figure, plan: Plan, stamps: &Stamps, out: &Out) -> Done<'a> {
-    let Plan { command, setting, contenders, sides } = plan;
-    let stamp = stamps.of(&setting);
-    let row = |(side, place): (Side, usize)| Some((out.done(&stamp, &contenders[place], side.threads)?, side));
-    let rows = sides.into_iter().filter_map(row).map(|(row, side)| (side, row)).collect();
-    Done { figure, command, variations: simulated::variations(&setting), rows, failures: Vec::new() }
+/// Returns the arguments by which unresolved orderings are measured again, if `--more-runs` asks for it.
+fn again(args: &SimPapers) -> Option<SimPapers> {
+    args.more_runs.map(|runs| SimPapers { runs, more_runs: None, ..args.clone() })
+}
+
+/// Runs measurements. Returns their rows, and messages about those that failed.
+fn run(plan: &Plan, programs: &Programs, out: &mut Option<Out>) -> Result<(Rows, Vec<String>), Failure> {
+    let stamp = programs.own.of(&plan.setting);
+    let (mut rows, mut failures) = (Vec::new(), Vec::new());
+    for (side, place) in &plan.sides {
+        let contender = &plan.contenders[*place];
+        if let Some(row) = out.as_ref().and_then(|out| out.done(&stamp, contender, side.threads)) {
+            rows.push((side.clone(), row));
+            continue;
+        }
+        match repeated_or_measured(contender, side.threads, &plan.setting, &programs.others, out.as_ref()) {
+            Ok(None) => break,
+            Ok(Some(row)) => {
+                out.as_mut().map(|out| out.append(&row, &stamp)).transpose()?;
+                rows.push((side.clone(), row));
+            }
+            Err(failure) => failures.push(failure.to_string()),
+        }
+    }
+    Ok((rows, failures))
+}
+
+/// Returns a row of another program that this program repeats, or measures one.
+fn repeated_or_measured(
+    contender: &Contender,
+    threads: usize,
+    setting: &Setting,
+    others: &Others,
+    out: Option<&Out>,
+) -> Result<Option<Row>, Failure> {
+    let repeated = out.map(|out| others.repeated(contender, threads, setting, out)).transpose()?.flatten();
+    repeated.map_or_else(|| measured(contender, threads, setting), |row| Ok(Some(row)))
 }
 
 fn measured(contender: &Contender, threads: usize, setting: &Setting) -> Result<Option<Row>, Failure> {

@@ -2,12 +2,10 @@
 
 use std::path::Path;
 
-use archipelago_sim::Variation;
 use serde::Deserialize;
 
 use crate::failure::Failure;
 use crate::harness::simulated::Contender;
-use crate::report::row::Row;
 use crate::sim::measure::Measure;
 use crate::workload::Distribution;
 
@@ -104,20 +102,6 @@ pub struct Side {
     pub threads: usize,
     /// Zipf's exponent, if the experiment has several.
     pub theta: Option<f64>,
-}
-
-/// A figure with the rows that its claims need, and the failures of the runs that have no row.
-pub struct Done<'a> {
-    /// The figure.
-    pub figure: &'a Figure,
-    /// The experiment as it was run.
-    pub command: String,
-    /// The variations of the model, in the order of a swept row's cells.
-    pub variations: Vec<Variation>,
-    /// The measured rows, each with its side.
-    pub rows: Vec<(Side, Row)>,
-    /// Messages about failed runs.
-    pub failures: Vec<String>,
 }
 
 impl Figure {

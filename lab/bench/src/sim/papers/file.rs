@@ -17,7 +17,7 @@ What the papers state is in `papers/*.toml`; each section says which command mad
 [fidelity.md](fidelity.md).
 
 Everything here is **simulated** and reproduces no figure: [virtual-machine.md](virtual-machine.md) says what the model leaves \
-out. *Ours* is the ratio's median and range over the sensitivity sweep: 19 variations of the model (21 where instructions are charged) with some seeds each. Each section \
+out. *Ours* is the ratio's median and range over the sensitivity sweep: 19 variations of the model (21 where instructions are charged) with some seeds each: where a section says so, with more seeds for what is unresolved without. Each section \
 says around which of its machine's numbers the sweep goes 20 % and around which 50 %. One that does not say it was made with the sweep \
 before that, which went 30 % around remote latencies, transfers within a socket and the third level, 50 % around occupancies and 20 % around the \
 slowdown of threads that share a core, wherever these numbers came from. Sections of 24 cells are older than 2026-11-28: nine of their \

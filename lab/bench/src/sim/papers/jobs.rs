@@ -7,8 +7,9 @@ use std::ffi::OsString;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
-use super::data::Paper;
-use super::{chosen, plan};
+use super::data::{Figure, Paper, Side};
+use super::done::Done;
+use super::{again, chosen, plan};
 use crate::args::{Cell, SimPapers};
 use crate::failure::Failure;
 use crate::interrupt;
@@ -16,7 +17,7 @@ use crate::output::tell;
 use crate::sim::sink::{Out, Stamps};
 
 /// A measurement that has no row yet.
-struct Job<'a> {
+pub struct Job<'a> {
     paper: &'a Paper,
     cell: Cell,
     /// What is measured, for messages.
@@ -30,7 +31,16 @@ struct Job<'a> {
 /// # Errors
 /// If a process cannot be started, or the rows cannot be read.
 pub fn measure(papers: &[Paper], args: &SimPapers, jobs: usize, stamps: &Stamps, out: &mut Out) -> Result<(), Failure> {
-    let missing = missing(papers, args, stamps, out)?;
+    run_all(&missing(papers, args, None, stamps, out)?, args, jobs)?;
+    out.read()?;
+    if let Some(again) = again(args) {
+        run_all(&missing(papers, &again, Some(args), stamps, out)?, &again, jobs)?;
+        out.read()?;
+    }
+    Ok(())
+}
+
+fn run_all(missing: &[Job<'_>], args: &SimPapers, jobs: usize) -> Result<(), Failure> {
     let (count, next) = (missing.len(), Mutex::new(missing.iter().enumerate()));
     let work = || -> Result<(), Failure> {
         while let Some((number, job)) = { next.lock().expect("no panic").next() } {
@@ -45,19 +55,30 @@ pub fn measure(papers: &[Paper], args: &SimPapers, jobs: usize, stamps: &Stamps,
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..jobs.min(count)).map(|_| scope.spawn(work)).collect();
         workers.into_iter().try_for_each(|worker| worker.join().expect("no panic"))
-    })?;
-    out.read()
+    })
 }
 
-fn missing<'a>(papers: &'a [Paper], args: &'a SimPapers, stamps: &Stamps, out: &Out) -> Result<Vec<Job<'a>>, Failure> {
+/// Returns the measurements without a row: all that the claims need, or with `first` those of the claims that the rows
+/// of these arguments leave unresolved.
+pub fn missing<'a>(
+    papers: &'a [Paper],
+    args: &SimPapers,
+    first: Option<&SimPapers>,
+    stamps: &Stamps,
+    out: &Out,
+) -> Result<Vec<Job<'a>>, Failure> {
     let mut jobs = Vec::new();
     // Claims of several figures may need the same row.
     let mut planned = HashSet::new();
     for paper in papers {
         for (number, figure) in chosen(paper, args).enumerate() {
+            let open = first.map(|first| open_sides(paper, figure, first, stamps, out)).transpose()?;
             let plan = plan(paper, figure, args)?;
             let stamp = stamps.of(&plan.setting);
             for (place, (side, contender)) in plan.sides.iter().enumerate() {
+                if open.as_ref().is_some_and(|open| !open.contains(side)) {
+                    continue;
+                }
                 let contender = &plan.contenders[*contender];
                 let row = format!("{stamp} {} {:?} {}", contender.name, contender.cell.facts(), side.threads);
                 if out.done(&stamp, contender, side.threads).is_none() && planned.insert(row) {
@@ -69,6 +90,19 @@ fn missing<'a>(papers: &'a [Paper], args: &'a SimPapers, stamps: &Stamps, out: &
         }
     }
     Ok(jobs)
+}
+
+/// Returns the sides of the claims that the rows of these arguments leave unresolved.
+fn open_sides(
+    paper: &Paper,
+    figure: &Figure,
+    args: &SimPapers,
+    stamps: &Stamps,
+    out: &Out,
+) -> Result<Vec<Side>, Failure> {
+    let plan = plan(paper, figure, args)?;
+    let rows = plan.found(stamps, out);
+    Ok(Done::of(figure, &plan, rows).open_sides())
 }
 
 /// Runs a measurement in a process of its own.
@@ -87,6 +121,7 @@ fn words(job: &Job<'_>, args: &SimPapers) -> Vec<OsString> {
     let mut option = |name: &str, value: &str| words.push(format!("--{name}={value}").into());
     args.figure.iter().for_each(|figure| option("figure", figure));
     args.program.iter().for_each(|program| option("program", program));
+    args.from.iter().for_each(|program| option("from", program));
     args.sweep.iter().for_each(|texts| option("sweep", texts));
     option("runs", &args.runs.to_string());
     option("seed", &args.seed.to_string());
@@ -116,7 +151,7 @@ mod tests {
         let stamps = Stamps::of_program("the program of this test").unwrap();
         let papers = data::read(&folder, None).unwrap();
         let mut out = Out::open(&rows).unwrap();
-        let jobs = missing(&papers, &all, &stamps, &out).unwrap();
+        let jobs = missing(&papers, &all, None, &stamps, &out).unwrap();
         assert_eq!(jobs.len(), 4);
         for job in &jobs {
             let words = [OsString::from("archipelago")].into_iter().chain(words(job, &all));
@@ -132,7 +167,7 @@ mod tests {
             }
         }
         out.read().unwrap();
-        let left = missing(&papers, &all, &stamps, &out).unwrap().len();
+        let left = missing(&papers, &all, None, &stamps, &out).unwrap().len();
         assert_eq!(left, if crate::sim::SIMULATED { 0 } else { 4 });
         // Any program judges the rows that belong to that program, and no others.
         let judged = |program: &str| {
@@ -155,7 +190,7 @@ mod tests {
         let (papers, rows) = (data::read(&folder, None).unwrap(), folder.join("rows"));
         assert_eq!(papers[0].figure.len(), 2);
         let (args, out) = (args(&folder), Out::open(&rows).unwrap());
-        assert_eq!(missing(&papers, &args, &Stamps::own(), &out).unwrap().len(), 4);
+        assert_eq!(missing(&papers, &args, None, &Stamps::own(), &out).unwrap().len(), 4);
         std::fs::remove_dir_all(folder).unwrap();
     }
 

@@ -1,7 +1,7 @@
 //! A paper's table, in Markdown.
 
 use core::fmt;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,9 +9,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use archipelago_sim::machine::{Number, Origin};
 use archipelago_sim::{Machine, Variation};
 
-use super::data::{Claim, Done, Paper, Side};
+use super::data::{Claim, Paper};
+use super::done::Done;
+use super::repeat::MEASURED_BY;
 use super::split::decided_by;
-use super::verdict::{Finding, Verdict, judge};
+use super::verdict::{Finding, Verdict};
 use crate::args::SimPapers;
 use crate::report::row::Row;
 use crate::report::{date, digits};
@@ -22,7 +24,9 @@ use crate::stats;
 pub fn made_by(key: &str, args: &SimPapers) -> String {
     let when = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let seeds = if args.runs == 1 { "one seed".to_owned() } else { format!("{} seeds", args.runs) };
-    let sweep = format!("every variation of the model, {seeds} each");
+    let more =
+        args.more_runs.map_or(String::new(), |more| format!(" ({more} where an ordering is unresolved with that)"));
+    let sweep = format!("every variation of the model, {seeds} each{more}");
     let over = match args.sweep.as_deref() {
         None => format!("{seeds}, without the sweep, so that nothing is resolved"),
         Some("") => sweep,
@@ -57,7 +61,8 @@ fn typed(key: &str, args: &SimPapers) -> String {
     if args.paper {
         typed += " --paper";
     }
-    typed + &format!(" --runs {} --seed {}", args.runs, args.seed)
+    let more = args.more_runs.map_or(String::new(), |more| format!(" --more-runs {more}"));
+    typed + &format!(" --runs {}{more} --seed {}", args.runs, args.seed)
 }
 
 /// Returns a paper's table, the experiments behind it, and warnings about them.
@@ -69,6 +74,7 @@ pub fn paper(paper: &Paper, done: &[Done<'_>], args: &SimPapers) -> String {
     if !paper.note.is_empty() {
         text += &format!("{}\n\n", paper.note.trim());
     }
+    text += &taken_over(done);
     text += &spreads(paper, done);
     if !theirs.is_empty() {
         text += &format!("{}\n\n{}", Count::of(&theirs), table(&theirs));
@@ -83,6 +89,27 @@ pub fn paper(paper: &Paper, done: &[Done<'_>], args: &SimPapers) -> String {
         text += &format!("- {}: `cargo sim {}`{sizes}\n", done.figure.name, done.command);
     }
     text + &doubts(done)
+}
+
+/// Returns a sentence about the rows that other programs measured, if there are such rows.
+fn taken_over(done: &[Done<'_>]) -> String {
+    // Figures may share a row.
+    let rows = done.iter().flat_map(|done| done.rows.iter().chain(&done.more));
+    let rows: BTreeMap<_, _> =
+        rows.map(|(_, row)| ((&row.name, row.threads, row.seeds.len(), row.text("hash")), row)).collect();
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for program in rows.values().map(|row| row.text(MEASURED_BY)).filter(|program| !program.is_empty()) {
+        *counts.entry(program).or_default() += 1;
+    }
+    if counts.is_empty() {
+        return String::new();
+    }
+    let counts: Vec<String> = counts.iter().map(|(program, count)| format!("{count} by {program}")).collect();
+    format!(
+        "Of its {} rows, other programs measured some: {}. The section's program repeated the first run of each of them, on the machine as it is, with the same accesses at the same times.\n\n",
+        rows.len(),
+        counts.join(", ")
+    )
 }
 
 /// Returns a sentence for each swept machine: which of its numbers the sensitivity sweep varies, and by how much.
@@ -145,8 +172,7 @@ impl Line {
             let theta = side.theta.map(|theta| format!(", θ {theta}")).unwrap_or_default();
             format!("`{}`{theta}", side.name)
         });
-        let found =
-            find(done, &ahead).zip(find(done, &behind)).and_then(|(ahead, behind)| compare(claim, ahead, behind));
+        let found = done.finding(claim);
         let verdict = found.as_ref().map_or(Verdict::Unresolved, |found| found.verdict);
         let cells = found.as_ref().map_or("- | - | - | unresolved: not run".to_owned(), cells);
         let why = why(claim, ours, found.as_ref(), &done.variations);
@@ -169,20 +195,6 @@ fn why(claim: &Claim, ours: bool, found: Option<&Finding>, variations: &[Variati
     let reason = Some(claim.reason.clone()).filter(|reason| !reason.is_empty());
     let parts: Vec<String> = reason.into_iter().chain(split).collect();
     if parts.is_empty() && !ours { "not found".to_owned() } else { parts.join("; ") }
-}
-
-fn find<'a>(done: &'a Done<'_>, side: &Side) -> Option<&'a Row> {
-    done.rows.iter().find(|(of, _)| of == side).map(|(_, row)| row)
-}
-
-/// Judges a claim. Returns `None` if one of the rows lacks the figure by which the claim compares them.
-fn compare(claim: &Claim, ahead: &Row, behind: &Row) -> Option<Finding> {
-    let swept = !ahead.sweep.is_empty() && !behind.sweep.is_empty();
-    let figures = |row: &Row| match claim.by {
-        Measure::Throughput => Some(if swept { row.sweep.clone() } else { row.seeds.clone() }),
-        count => row.counts.get(count.name()).cloned(),
-    };
-    Some(judge(claim, &figures(ahead)?, &figures(behind)?, swept))
 }
 
 /// Returns four columns of a line: our ratio, in how many of the sweep's cells (or of the seeds) the claimed order was
@@ -255,7 +267,7 @@ fn doubts(done: &[Done<'_>]) -> String {
     let mut lines = Vec::new();
     for done in done {
         let name = &done.figure.name;
-        for (_, row) in &done.rows {
+        for (_, row) in done.rows.iter().chain(&done.more) {
             let Row { name: structure, threads, .. } = row;
             let warning = Some(row.text("warning")).filter(|warning| !warning.is_empty());
             lines.extend(warning.map(|warning| format!("- {name}, `{structure}`, {threads} threads: {warning}.\n")));

@@ -12,8 +12,24 @@ fn folder() -> PathBuf {
 
 pub fn args(folder: &Path) -> SimPapers {
     let (folder, runs, seed) = (folder.to_owned(), 1, 1);
-    let (only, figure, sweep, out, jobs, program, judge, cell, write) = Default::default();
-    SimPapers { only, figure, folder, sweep, paper: false, runs, seed, out, jobs, program, judge, cell, write }
+    let (only, figure, sweep, more_runs, out, jobs, program, from, judge, cell, write) = Default::default();
+    SimPapers {
+        only,
+        figure,
+        folder,
+        sweep,
+        paper: false,
+        runs,
+        more_runs,
+        seed,
+        out,
+        jobs,
+        program,
+        from,
+        judge,
+        cell,
+        write,
+    }
 }
 
 /// Every experiment parses with both sizes, has the contenders that its claims name, and runs on a machine with enough

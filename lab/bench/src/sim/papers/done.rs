@@ -1,0 +1,139 @@
+//! A figure that was measured, and what its rows say of its claims.
+
+use archipelago_sim::Variation;
+
+use super::Plan;
+use super::data::{Claim, Figure, Side};
+use super::verdict::{Finding, Verdict, judge};
+use crate::harness::simulated::variations;
+use crate::report::row::Row;
+use crate::sim::measure::Measure;
+
+/// Rows, each with its side.
+pub type Rows = Vec<(Side, Row)>;
+
+/// A figure with the rows that its claims need, and the failures of the runs that have no row.
+pub struct Done<'a> {
+    /// The figure.
+    pub figure: &'a Figure,
+    /// The experiment as it was run.
+    pub command: String,
+    /// The variations of the model, in the order of a swept row's cells.
+    pub variations: Vec<Variation>,
+    /// The measured rows.
+    pub rows: Rows,
+    /// The rows with more seeds, of the sides of claims that `rows` leave unresolved.
+    pub more: Rows,
+    /// Messages about failed runs.
+    pub failures: Vec<String>,
+}
+
+impl<'a> Done<'a> {
+    /// Returns a figure with the rows of its plan.
+    pub fn of(figure: &'a Figure, plan: &Plan, rows: Rows) -> Self {
+        let (command, variations) = (plan.command.clone(), variations(&plan.setting));
+        Done { figure, command, variations, rows, more: Vec::new(), failures: Vec::new() }
+    }
+
+    /// Judges a claim of the figure by the figure's rows, and by those with more seeds if it is unresolved without them.
+    /// Returns `None` if a row is missing, or lacks the figure by which the claim compares.
+    pub fn finding(&self, claim: &Claim) -> Option<Finding> {
+        let first = self.found(claim, &self.rows)?;
+        let more = Some(&first).filter(|first| is_open(first)).and_then(|_| self.found(claim, &self.more));
+        Some(more.unwrap_or(first))
+    }
+
+    /// Returns the sides of the claims that the figure's rows leave unresolved, each once.
+    pub fn open_sides(&self) -> Vec<Side> {
+        let mut sides = Vec::new();
+        for claim in &self.figure.claim {
+            if self.found(claim, &self.rows).as_ref().is_some_and(is_open) {
+                sides.extend(claim.sides(self.figure));
+            }
+        }
+        let first = |(place, side): (usize, &Side)| (!sides[..place].contains(side)).then(|| side.clone());
+        sides.iter().enumerate().filter_map(first).collect()
+    }
+
+    fn found(&self, claim: &Claim, rows: &Rows) -> Option<Finding> {
+        let row = |side: &Side| rows.iter().find(|(of, _)| of == side).map(|(_, row)| row);
+        let [ahead, behind] = claim.sides(self.figure);
+        compare(claim, row(&ahead)?, row(&behind)?)
+    }
+}
+
+fn is_open(found: &Finding) -> bool {
+    found.swept && found.verdict == Verdict::Unresolved
+}
+
+/// Judges a claim. Returns `None` if one of the rows lacks the figure by which the claim compares them.
+fn compare(claim: &Claim, ahead: &Row, behind: &Row) -> Option<Finding> {
+    let swept = !ahead.sweep.is_empty() && !behind.sweep.is_empty();
+    let figures = |row: &Row| match claim.by {
+        Measure::Throughput => Some(if swept { row.sweep.clone() } else { row.seeds.clone() }),
+        count => row.counts.get(count.name()).cloned(),
+    };
+    Some(judge(claim, &figures(ahead)?, &figures(behind)?, swept))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{TINY, args, one};
+    use super::super::{again, data, execute, jobs, plan};
+    use super::*;
+    use crate::args::SimPapers;
+    use crate::sim::sink::{Out, Stamps};
+
+    /// Writes rows with these figures for the sides of TINY's figure, which are `ttas` with one thread and with two,
+    /// `tas`, and `mcs`.
+    fn write(out: &mut Out, plan: &Plan, stamps: &Stamps, figures: [[f64; 2]; 4]) {
+        let cells = plan.setting.seeds as usize * variations(&plan.setting).len();
+        for ((side, place), figures) in plan.sides.iter().zip(figures) {
+            let contender = &plan.contenders[*place];
+            let fields = [("structure", contender.name.clone().into()), ("threads", side.threads.into())];
+            let fields = fields.into_iter().chain(contender.cell.facts());
+            let mut row = Row::new(&contender.name, side.threads, &contender.cell, fields);
+            row.sweep = figures.into_iter().cycle().take(cells).collect();
+            out.append(&row, &stamps.of(&plan.setting)).unwrap();
+        }
+    }
+
+    /// An ordering that is unresolved is measured again, and judged by the runs that were added; others are not.
+    #[test]
+    fn more_runs_are_for_what_is_unresolved() {
+        let folder = one("more", TINY);
+        let (rows, page) = (folder.join("rows"), folder.join("page.md"));
+        let all = SimPapers {
+            sweep: Some(String::new()),
+            more_runs: Some(3),
+            out: Some(rows.clone()),
+            program: Some("p".to_owned()),
+            judge: true,
+            write: Some(page.clone()),
+            ..args(&folder)
+        };
+        let again = again(&all).unwrap();
+        let papers = data::read(&folder, None).unwrap();
+        let (mut out, stamps) = (Out::open(&rows).unwrap(), Stamps::of_program("p").unwrap());
+        let planned = |args: &SimPapers| plan(&papers[0], &papers[0].figure[0], args).unwrap();
+        let judged = || {
+            execute(&all).unwrap();
+            std::fs::read_to_string(&page).unwrap()
+        };
+        write(&mut out, &planned(&all), &stamps, [[2.0, 2.0], [1.0, 1.0], [0.5, 2.0], [1.0, 1.0]]);
+        out.read().unwrap();
+        assert_eq!(jobs::missing(&papers, &again, Some(&all), &stamps, &out).unwrap().len(), 2, "`tas` and `mcs`");
+        let text = judged();
+        assert!(text.contains("19 of 19 cells") && text.contains("9 of 19 cells"), "{text}");
+        assert!(text.contains("; 1 hold, 0 are contradicted, 1 unresolved."), "{text}");
+        // The ordering that is resolved is judged by its first runs only.
+        write(&mut out, &planned(&again), &stamps, [[1.0, 1.0], [2.0, 2.0], [2.0, 2.0], [1.0, 1.0]]);
+        out.read().unwrap();
+        assert!(jobs::missing(&papers, &again, Some(&all), &stamps, &out).unwrap().is_empty());
+        let text = judged();
+        assert!(text.contains("19 of 19 cells") && text.contains("57 of 57 cells"), "{text}");
+        assert!(text.contains("; 2 hold, 0 are contradicted, 0 unresolved."), "{text}");
+        assert!(text.contains("one seed each (3 where an ordering is unresolved with that)"), "{text}");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,0 +1,110 @@
+//! `--from`: takes over the rows of other programs whose runs this program repeats.
+//!
+//! The hash of a run covers every access to shared memory, and its time. If the first run of a row has the same hash
+//! with this program, then whatever differs between the two programs was not on its way, and the other cells of the
+//! sweep are not run again. A change that only a variation of the model reaches goes unnoticed.
+
+use super::{measured, stamps_of};
+use crate::failure::Failure;
+use crate::harness::simulated::{Contender, Setting};
+use crate::report::row::Row;
+use crate::sim::sink::{Out, Stamps};
+
+/// The name of the program that measured a row which was taken over: a field of the row.
+pub const MEASURED_BY: &str = "measured_by";
+
+/// Fields that are equal if two programs make the same steps.
+const STEPS: [&str; 4] = ["hash", "events", "ops", "held_bytes"];
+
+/// Programs whose rows may be taken over.
+pub struct Others(Vec<(String, Stamps)>);
+
+impl Others {
+    /// Returns the programs with these names, which are as those of `--program`.
+    ///
+    /// # Errors
+    /// If one is a file that cannot be read.
+    pub fn named(names: &[String]) -> Result<Self, Failure> {
+        names.iter().map(|name| Ok((name.clone(), stamps_of("--from", name)?))).collect::<Result<_, _>>().map(Others)
+    }
+
+    /// Returns a row of another program, if there is one whose first run this program repeats.
+    ///
+    /// # Errors
+    /// If the run ends badly.
+    pub fn repeated(
+        &self,
+        contender: &Contender,
+        threads: usize,
+        setting: &Setting,
+        out: &Out,
+    ) -> Result<Option<Row>, Failure> {
+        let mut theirs: Vec<(&str, Row)> = Vec::new();
+        for (name, stamps) in &self.0 {
+            theirs.extend(out.done(&stamps.of(setting), contender, threads).map(|row| (name.as_str(), row)));
+        }
+        if theirs.is_empty() {
+            return Ok(None);
+        }
+        let once = Setting { seeds: 1, sweep: false, ..setting.clone() };
+        let Some(again) = measured(contender, threads, &once)? else { return Ok(None) };
+        let same = |row: &Row| STEPS.iter().all(|field| row.fields.get(field) == again.fields.get(field));
+        let found = theirs.into_iter().find(|(_, row)| same(row));
+        Ok(found.map(|(name, mut row)| {
+            // A row that was taken over before keeps the name of the program that measured it.
+            if row.fields.get(MEASURED_BY).is_none() {
+                row.fields.0.push((MEASURED_BY.to_owned(), name.into()));
+            }
+            row
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::SimPapers;
+    use crate::sim::SIMULATED;
+    use crate::sim::papers::data::{self, Side};
+    use crate::sim::papers::tests::{TINY, args, one};
+    use crate::sim::papers::{execute, plan};
+
+    /// A row is taken over if its first run is repeated, and is measured anew if the other program went another way.
+    #[test]
+    fn only_what_is_repeated_is_taken_over() {
+        if !SIMULATED {
+            return;
+        }
+        let folder = one("from", TINY);
+        let (rows, page) = (folder.join("rows"), folder.join("page.md"));
+        let with = |program: &str, from: &[&str]| SimPapers {
+            sweep: Some(String::new()),
+            out: Some(rows.clone()),
+            program: Some(program.to_owned()),
+            from: from.iter().map(|&name| name.to_owned()).collect(),
+            write: Some(page.clone()),
+            ..args(&folder)
+        };
+        assert!(execute(&with("new", &["no/such file"])).unwrap_err().to_string().contains("--from no/such file: "));
+        execute(&with("old", &[])).unwrap();
+        let text = std::fs::read_to_string(&rows).unwrap();
+        assert_eq!(text.lines().count(), 4);
+        // The first row is as if the other program had made one step more.
+        std::fs::write(&rows, text.replacen("\"events\":", "\"events\":1", 1)).unwrap();
+        execute(&with("new", &["older", "old"])).unwrap();
+        execute(&with("newest", &["new"])).unwrap();
+        let papers = data::read(&folder, None).unwrap();
+        let plan = plan(&papers[0], &papers[0].figure[0], &with("new", &[])).unwrap();
+        let out = Out::open(&rows).unwrap();
+        let by = |program: &str| -> Vec<String> {
+            let stamp = Stamps::of_program(program).unwrap().of(&plan.setting);
+            let row = |(side, place): &(Side, usize)| out.done(&stamp, &plan.contenders[*place], side.threads).unwrap();
+            plan.sides.iter().map(|side| row(side).text(MEASURED_BY).to_owned()).collect()
+        };
+        assert_eq!(by("new"), ["", "old", "old", "old"]);
+        assert_eq!(by("newest"), ["new", "old", "old", "old"]);
+        let text = std::fs::read_to_string(&page).unwrap();
+        assert!(text.contains("Of its 4 rows, other programs measured some: 1 by new, 3 by old. "), "{text}");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
