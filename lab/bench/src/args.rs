@@ -115,8 +115,8 @@ pub struct Nr {
     pub workload: String,
     /// Methods, comma-separated: sl (one lock), rwl (one readers-writer lock), rwl-queued (this library's), fc and fc+
     /// (flat combining as published; fc+ has a lock for readers), combined-flat and combined (this library's), nr (node
-    /// replication), nr+ (first reads whether there is something to change), lf (lock-free, frees nothing), lf-freeing,
-    /// lf-crossbeam (crossbeam's skip list), or all
+    /// replication), nr+ (first reads whether there is something to change), lf (lock-free, that of flat combining's
+    /// benchmark: keys repeat, nothing is freed), lf-book, lf-freeing, lf-crossbeam (crossbeam's skip list), or all
     #[arg(long, default_value = "sl,rwl,fc,fc+,nr")]
     pub method: String,
     /// Replicas of node replication [default: one per NUMA node]

@@ -2,7 +2,7 @@
 
 use core::hint::black_box;
 
-use archipelago_sets::{FraserSession, FraserSkipList, Set, SetSession};
+use archipelago_sets::{Set, SetSession, SkipList, SkipListSession};
 use archipelago_sync::rcu;
 
 /// An operation of any workload.
@@ -35,32 +35,35 @@ pub trait Session {
 
 /// `LF`: a lock-free skip list, as a priority queue if `QUEUE` and else as a dictionary. If `FREES`, a removed node is
 /// freed when no thread can see it any more. Otherwise, as in the paper, nothing is freed while any session lasts.
-pub struct LockFree<const QUEUE: bool, const FREES: bool>(FraserSkipList);
+/// `SHARED`: that of flat combining's benchmark, a [`SharedSeedSkipList`](archipelago_sets::SharedSeedSkipList).
+pub struct LockFree<const QUEUE: bool, const FREES: bool, const SHARED: bool>(SkipList<SHARED>);
 
 /// Access to a [`LockFree`]. If nothing is to be freed, the session holds a guard that prevents freeing.
-pub struct LockFreeSession<'m, const QUEUE: bool> {
-    list: FraserSession<'m>,
+pub struct LockFreeSession<'m, const QUEUE: bool, const SHARED: bool> {
+    list: SkipListSession<'m, SHARED>,
     _no_freeing: Option<rcu::Guard<'m>>,
 }
 
-impl<const QUEUE: bool, const FREES: bool> FromIterator<(u64, u64)> for LockFree<QUEUE, FREES> {
+impl<const QUEUE: bool, const FREES: bool, const SHARED: bool> FromIterator<(u64, u64)>
+    for LockFree<QUEUE, FREES, SHARED>
+{
     fn from_iter<I: IntoIterator<Item = (u64, u64)>>(items: I) -> Self {
-        let list = FraserSkipList::default();
+        let list = SkipList::default();
         let mut session = list.session();
         items.into_iter().for_each(|(key, value)| _ = session.insert(key, value));
         Self(list)
     }
 }
 
-impl<const QUEUE: bool, const FREES: bool> Method for LockFree<QUEUE, FREES> {
-    type Session<'m> = LockFreeSession<'m, QUEUE>;
+impl<const QUEUE: bool, const FREES: bool, const SHARED: bool> Method for LockFree<QUEUE, FREES, SHARED> {
+    type Session<'m> = LockFreeSession<'m, QUEUE, SHARED>;
 
-    fn session(&self) -> LockFreeSession<'_, QUEUE> {
+    fn session(&self) -> LockFreeSession<'_, QUEUE, SHARED> {
         LockFreeSession { list: self.0.session(), _no_freeing: (!FREES).then(|| self.0.guard()) }
     }
 }
 
-impl<const QUEUE: bool> Session for LockFreeSession<'_, QUEUE> {
+impl<const QUEUE: bool, const SHARED: bool> Session for LockFreeSession<'_, QUEUE, SHARED> {
     #[inline]
     fn execute(&mut self, op: Op) {
         let list = &mut self.list;

@@ -96,13 +96,14 @@ fn replicated<T: Measured>(load: &Load, filled: &(dyn Fn() -> T + Sync)) -> Repl
 
 /// Returns the lock-free methods for a queue or a dictionary. A sorted set has none, since no lock-free structure
 /// changes two structures at once.
-fn lock_free<R: Roster, T: Measured, const QUEUE: bool>() -> [Known; 3] {
+fn lock_free<R: Roster, T: Measured, const QUEUE: bool>() -> [Known; 4] {
     fn list<M: FromIterator<(u64, u64)>, T, const QUEUE: bool>(load: &Load, _: &(dyn Fn() -> T + Sync)) -> M {
         lock_free_items(QUEUE, load.items).collect()
     }
     [
-        known(On::Both, "lf", list::<LockFree<QUEUE, false>, T, QUEUE>),
-        known(On::Both, "lf-freeing", list::<LockFree<QUEUE, true>, T, QUEUE>),
+        known(On::Both, "lf", list::<LockFree<QUEUE, false, true>, T, QUEUE>),
+        known(On::Both, "lf-book", list::<LockFree<QUEUE, false, false>, T, QUEUE>),
+        known(On::Both, "lf-freeing", list::<LockFree<QUEUE, true, false>, T, QUEUE>),
         known(On::Native, "lf-crossbeam", list::<R::List<QUEUE>, T, QUEUE>),
     ]
 }
@@ -275,13 +276,13 @@ mod tests {
     #[test]
     fn a_small_sweep() {
         let line = String::from(
-            "--method sl,rwl,fc,fc+,nr,nr+,rwl-queued,combined-flat,combined,lf,lf-freeing --workload all --count 500 --millis 20 --threads 2 --runs 1 --update-percent 10,100 \
+            "--method sl,rwl,fc,fc+,nr,nr+,rwl-queued,combined-flat,combined,lf,lf-book,lf-freeing --workload all --count 500 --millis 20 --threads 2 --runs 1 --update-percent 10,100 \
              --distribution uniform,zipf:1.5 --external-work 4 --replicas 2",
         );
         let args = args(&line);
         let experiment = experiment::<Own>(&args, || {}).unwrap();
         let rows = experiment.rows(&experiment.measure(&Progress::hidden()));
-        assert_eq!(rows.len(), 4 * (11 + 11 + 9 + 9));
+        assert_eq!(rows.len(), 4 * (12 + 12 + 9 + 9));
         assert!(rows.iter().all(|row| row.speeds()[0] > 0.0 && row.text("baseline") == "sl"));
         assert_eq!((rows[0].text("structure"), rows[0].real("ratio")), ("sl", Some(1.0)));
         let (updates, work) = (rows[4].whole("update_percent"), rows[4].whole("external_work"));

@@ -94,7 +94,7 @@ impl Roster for Own {
     const STORES: &'static [Known] = &[];
     const HAS_LIST: bool = false;
 
-    type List<const QUEUE: bool> = LockFree<QUEUE, true>;
+    type List<const QUEUE: bool> = LockFree<QUEUE, true, false>;
 }
 
 impl Dispatch<u64> for Own {

@@ -88,7 +88,7 @@ pub use over_versioned::OverVersioned;
 pub use rcu_htm::RcuHtm;
 pub use rcu_htm_one_lock::{RcuHtmOneLock, RcuHtmOneLockKilobyte};
 pub use room::{Kilobyte, Room, Snug};
-pub use skip_list::{FraserSession, FraserSkipList};
+pub use skip_list::{FraserSession, FraserSkipList, SharedSeedSkipList, SkipList, SkipListSession};
 pub use synchronous_rcu::SynchronousRcu;
 pub use tree::{Tree, TreeSession};
 pub use visit::Visit;

@@ -203,16 +203,36 @@ impl<'g> NodeRef<'g> {
 /// assert_eq!((session.get(7), session.first()), (Some(70), Some(3)));
 /// assert_eq!((session.pop_first(), session.pop_first(), session.pop_first()), (Some((3, 30)), Some((7, 70)), None));
 /// ```
-pub struct FraserSkipList {
+pub type FraserSkipList = SkipList<false>;
+
+/// The skip list as the benchmark of flat combining has it (Hendler, Incze, Shavit, Tzafrir 2010), in which the paper
+/// on node replication compares. In two things it differs from the book's:
+///
+/// - All threads draw heights from one seed, which is in the line that every operation reads first. So every insertion
+///   takes this line from all threads.
+/// - An insertion links a node whether or not its key is there. So a key may be there several times, and the nodes of
+///   a popular key multiply. A removal that meets another removal of the same node removes nothing, even if the key
+///   is there once more.
+pub type SharedSeedSkipList = SkipList<true>;
+
+/// [`FraserSkipList`] or, if `SHARED`, [`SharedSeedSkipList`].
+pub struct SkipList<const SHARED: bool> {
     domain: Domain,
     head: Box<[Link; LEVELS]>,
     /// The height of the highest node so far.
     height: AtomicUsize,
+    /// Numbers the sessions; if `SHARED`, the seed of all heights, which must be in the line of `height`.
     seed: AtomicU64,
     owns: PhantomData<Node>,
 }
 
-impl Default for FraserSkipList {
+/// The rival's point: the seed is in a line that every operation reads.
+const _: () = {
+    type List = SharedSeedSkipList;
+    assert!(align_of::<List>() < 64 || offset_of!(List, seed) / 64 == offset_of!(List, height) / 64);
+};
+
+impl<const SHARED: bool> Default for SkipList<SHARED> {
     fn default() -> Self {
         Self {
             domain: Domain::new(),
@@ -224,17 +244,17 @@ impl Default for FraserSkipList {
     }
 }
 
-impl Set for FraserSkipList {
-    type Session<'s> = FraserSession<'s>;
+impl<const SHARED: bool> Set for SkipList<SHARED> {
+    type Session<'s> = SkipListSession<'s, SHARED>;
 
-    fn session(&self) -> FraserSession<'_> {
+    fn session(&self) -> SkipListSession<'_, SHARED> {
         // Relaxed: the counter carries no data. An odd multiple of an odd number is odd, so the result is never 0.
         let number = self.seed.fetch_add(2, Ordering::Relaxed);
-        FraserSession { list: self, reader: self.domain.reader(), random: number.wrapping_mul(0x9E37_79B9_7F4A_7C15) }
+        SkipListSession { list: self, reader: self.domain.reader(), random: number.wrapping_mul(0x9E37_79B9_7F4A_7C15) }
     }
 }
 
-impl Drop for FraserSkipList {
+impl<const SHARED: bool> Drop for SkipList<SHARED> {
     fn drop(&mut self) {
         let mut node = self.head[0].load(Ordering::Relaxed);
         while !node.is_null() {
@@ -270,7 +290,7 @@ impl<'g> Path<'g> {
 /// Another thread changed a link during a search, which has to begin again.
 struct Again;
 
-impl FraserSkipList {
+impl<const SHARED: bool> SkipList<SHARED> {
     /// Returns a guard that keeps removed nodes from being freed while it lives. The operations of every session hold
     /// such a guard.
     pub fn guard(&self) -> Guard<'_> {
@@ -473,13 +493,16 @@ impl FraserSkipList {
 }
 
 /// A session on a [`FraserSkipList`].
-pub struct FraserSession<'s> {
-    list: &'s FraserSkipList,
+pub type FraserSession<'s> = SkipListSession<'s, false>;
+
+/// A session on a [`SkipList`].
+pub struct SkipListSession<'s, const SHARED: bool> {
+    list: &'s SkipList<SHARED>,
     reader: Reader<'s>,
     random: u64,
 }
 
-impl FraserSession<'_> {
+impl<const SHARED: bool> SkipListSession<'_, SHARED> {
     /// Returns the smallest key. A smaller key that is inserted during the call may be missed.
     pub fn first(&mut self) -> Option<u64> {
         let guard = self.reader.enter();
@@ -500,34 +523,9 @@ impl FraserSession<'_> {
         }
     }
 
-    /// Inserts a key or replaces its value. Returns the old value. Linearizable.
-    pub fn upsert(&mut self, key: u64, value: u64) -> Option<u64> {
-        self.put(key, value, |node| node.replace(|_| value))
-    }
-
-    /// Replaces the value of a present key by `f(old)`. Returns the old value. Linearizable. `f` may run more than
-    /// once.
-    pub fn update(&mut self, key: u64, f: impl FnMut(u64) -> u64) -> Option<u64> {
-        let guard = self.reader.enter();
-        self.list.seek(key, &guard).and_then(|node| node.replace(f))
-    }
-
-    /// Visits up to `limit` entries with keys from `from` on, ascending. Returns how many it visited. The entries are
-    /// not of one moment.
-    pub fn scan(&mut self, from: u64, limit: usize, mut visit: impl FnMut(u64, u64)) -> usize {
-        let (guard, mut seen) = (self.reader.enter(), 0);
-        if limit > 0 {
-            self.list.each(from, &guard, |key, value| {
-                visit(key, value);
-                seen += 1;
-                seen < limit
-            });
-        }
-        seen
-    }
-
     /// If a node has this key, calls `there` with the node. The result `None` means that the node was removed; any
-    /// other result is returned. If no node has the key, or only a removed node, inserts a new node and returns `None`.
+    /// other result is returned. If no node has the key, or only a removed node, inserts a new node and returns `None`;
+    /// if `SHARED`, always does so.
     fn put(&mut self, key: u64, value: u64, mut there: impl FnMut(NodeRef<'_>) -> Option<u64>) -> Option<u64> {
         self.reader.give_way();
         let height = self.draw_height();
@@ -536,7 +534,7 @@ impl FraserSession<'_> {
         let path = loop {
             let path = list.find(key, &guard);
             // SAFETY: inside the guard.
-            if let Some(old) = unsafe { path.node_with(key) } {
+            if let Some(old) = unsafe { path.node_with(key) }.filter(|_| !SHARED) {
                 if let Some(value) = there(old) {
                     // SAFETY: the node is not linked.
                     node.into_iter().for_each(|node| unsafe { NodeRef::free(node.0) });
@@ -562,15 +560,50 @@ impl FraserSession<'_> {
     }
 
     fn draw_height(&mut self) -> usize {
+        if SHARED {
+            // Relaxed: the seed carries no data. Two threads may draw the same height.
+            self.random = self.list.seed.load(Ordering::Relaxed);
+        }
         // xorshift64
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
+        if SHARED {
+            self.list.seed.store(self.random, Ordering::Relaxed);
+        }
         (1 + (self.random >> 32).trailing_ones() as usize).min(LEVELS)
     }
 }
 
-impl SetSession for FraserSession<'_> {
+impl FraserSession<'_> {
+    /// Inserts a key or replaces its value. Returns the old value. Linearizable.
+    pub fn upsert(&mut self, key: u64, value: u64) -> Option<u64> {
+        self.put(key, value, |node| node.replace(|_| value))
+    }
+
+    /// Replaces the value of a present key by `f(old)`. Returns the old value. Linearizable. `f` may run more than
+    /// once.
+    pub fn update(&mut self, key: u64, f: impl FnMut(u64) -> u64) -> Option<u64> {
+        let guard = self.reader.enter();
+        self.list.seek(key, &guard).and_then(|node| node.replace(f))
+    }
+
+    /// Visits up to `limit` entries with keys from `from` on, ascending. Returns how many it visited. The entries are
+    /// not of one moment.
+    pub fn scan(&mut self, from: u64, limit: usize, mut visit: impl FnMut(u64, u64)) -> usize {
+        let (guard, mut seen) = (self.reader.enter(), 0);
+        if limit > 0 {
+            self.list.each(from, &guard, |key, value| {
+                visit(key, value);
+                seen += 1;
+                seen < limit
+            });
+        }
+        seen
+    }
+}
+
+impl<const SHARED: bool> SetSession for SkipListSession<'_, SHARED> {
     fn insert(&mut self, key: u64, value: u64) -> bool {
         self.put(key, value, |node| node.value()).is_none()
     }

@@ -12,7 +12,7 @@ use archipelago_sets::{
     CitrusTree, CountedCitrusTree, Forest, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu,
     OverRcu, OverRcuHmcs, OverRcuKilobyte, OverRcx, OverRcxKilobyte, OverRcxStriped, OverRcxSuccessors,
     OverRcxSuccessorsKilobyte, OverRlu, OverRluKilobyte, OverVersioned, PredicateCitrusTree, RcuHtm, RcuHtmOneLock,
-    RcuHtmOneLockKilobyte, Set, SetSession, SynchronousCitrusTree, SynchronousRcu, Tree, Visit,
+    RcuHtmOneLockKilobyte, Set, SetSession, SharedSeedSkipList, SynchronousCitrusTree, SynchronousRcu, Tree, Visit,
 };
 use archipelago_sync::mvrlu::{ClockKind, Domain, Tuning};
 use archipelago_sync::rcx::{Padding, Rcx, Striped};
@@ -492,6 +492,30 @@ fn a_table_over_a_mechanism_has_a_lock_for_each_bucket() {
     }
     assert!(List::over(OverRcu::default()).session().insert(1, 1));
     assert!(Tree::over(OverRcu::default()).session().insert(1, 1));
+}
+
+/// Of a popular key, the list with one seed has as many nodes as were inserted and not removed. They are in order.
+#[test]
+fn repeated_keys_are_nodes_of_their_own() {
+    let (threads, rounds) = (4, scaled(5_000, 30) as u64);
+    let list = SharedSeedSkipList::default();
+    let removed: usize = thread::scope(|scope| {
+        let work = |thread: u64| {
+            let mut session = list.session();
+            let each = |round: u64| {
+                assert!(session.insert((round + thread) % 3, round), "whether or not the key is there");
+                (0..round % 3).filter(|more| session.remove(more + thread % 2).is_some()).count()
+            };
+            (0..rounds).map(each).sum::<usize>()
+        };
+        let running: Vec<_> = (0..threads).map(|thread| scope.spawn(move || work(thread))).collect();
+        running.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    let mut session = list.session();
+    let left: Vec<u64> = std::iter::from_fn(|| session.pop_first()).map(|(key, _)| key).collect();
+    assert_eq!(left.len() + removed, (threads * rounds) as usize);
+    assert!(removed > 0 && left.is_sorted());
+    assert_eq!([0, 1, 2].map(|key| session.get(key)), [None; 3]);
 }
 
 /// Threads insert keys of their own and remove the list's first keys. Each key is removed once, by any of the threads.

@@ -10,7 +10,7 @@ use archipelago_sets::{
     AllReaders, AllSections, Citrus, CitrusTree, CountedCitrusTree, CountedReaders, FraserSkipList, HarrisList, Hash,
     HazardList, List, Mechanism, OverMvRlu, OverRcu, OverRcuHmcs, OverRcuKilobyte, OverRcx, OverRcxStriped,
     OverRcxSuccessors, OverRcxSuccessorsKilobyte, OverRlu, OverRluKilobyte, OverVersioned, PredicateCitrusTree, RcuHtm,
-    RcuHtmOneLock, ReadersOfKeys, Set, SetSession, SynchronousCitrusTree, Tree, Waiting, points,
+    RcuHtmOneLock, ReadersOfKeys, Set, SetSession, SkipList, SynchronousCitrusTree, Tree, Waiting, points,
 };
 use archipelago_sim::{Client, Fault, Point, SimAlloc, world};
 use archipelago_sync::mvrlu::{self, ClockKind, Tuning};
@@ -125,7 +125,12 @@ fn rivals_are_linearizable_in_many_schedules() {
 /// All threads use one key, with some nodes of several levels. The list itself asserts that it retires no linked node.
 #[test]
 fn a_skip_list_retires_no_node_that_is_linked() {
-    let client = |list: &FraserSkipList, client: Client| {
+    retires_what_is_unlinked::<false>(3_000);
+    retires_what_is_unlinked::<true>(1_000);
+}
+
+fn retires_what_is_unlinked<const SHARED: bool>(schedules: u64) {
+    let client = |list: &SkipList<SHARED>, client: Client| {
         let mut session = list.session();
         for _ in 0..12 {
             if (world::random() + client.index as u64).is_multiple_of(2) {
@@ -135,7 +140,7 @@ fn a_skip_list_retires_no_node_that_is_linked() {
             }
         }
     };
-    explore(3_000, FraserSkipList::default, client, drop);
+    explore(schedules, SkipList::default, client, drop);
 }
 
 /// Checks histories while transactions abort, and while threads stall: anywhere, where an update is decided and nothing

@@ -161,8 +161,9 @@ pub struct SimNr {
     #[arg(long, default_value = "dictionary")]
     pub workload: String,
     /// Methods, comma-separated: sl, rwl, fc, fc+, nr, as in the paper; rwl-queued (its writers queue), combined-flat and
-    /// combined (this library's flat combining); fc-two-walks (a combiner walks twice); lf (a lock-free skip list that
-    /// frees nothing) and lf-freeing; tas and shfl (sl with other locks); or all
+    /// combined (this library's flat combining); fc-two-walks (a combiner walks twice); lf (the lock-free skip list of
+    /// flat combining's benchmark: keys repeat, nothing is freed), lf-book (as in the book) and lf-freeing (which frees);
+    /// tas and shfl (sl with other locks); or all
     #[arg(long, default_value = "sl,rwl,fc,fc+,nr")]
     pub method: String,
     /// What the threads do to the structure.
