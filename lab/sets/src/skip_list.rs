@@ -51,6 +51,14 @@ const MARKED: u32 = 2;
 
 type Link = AtomicPtr<Node>;
 
+/// The first links of all levels.
+type Head = [Link; LEVELS];
+
+/// Returns the link of a node, or of the head, on a level.
+fn link<'g>(head: &'g Head, node: Option<NodeRef<'g>>, level: usize) -> &'g Link {
+    node.map_or(&head[level], |node| node.next(level))
+}
+
 #[repr(C)]
 struct Node {
     key: Plain<u64>,
@@ -218,7 +226,7 @@ pub type SharedSeedSkipList = SkipList<true>;
 /// [`FraserSkipList`] or, if `SHARED`, [`SharedSeedSkipList`].
 pub struct SkipList<const SHARED: bool> {
     domain: Domain,
-    head: Box<[Link; LEVELS]>,
+    head: Box<Head>,
     /// The height of the highest node so far.
     height: AtomicUsize,
     /// Numbers the sessions; if `SHARED`, the seed of all heights, which must be in the line of `height`.
@@ -290,6 +298,36 @@ impl<'g> Path<'g> {
 /// Another thread changed a link during a search, which has to begin again.
 struct Again;
 
+/// Walks along a level from `before` while `passes` accepts the nodes, and unlinks marked nodes on the way. Returns
+/// the last accepted node, and the first other node.
+fn pass<'g>(
+    head: &'g Head,
+    mut before: Option<NodeRef<'g>>,
+    level: usize,
+    passes: impl Fn(NodeRef<'g>) -> bool,
+) -> Result<(Option<NodeRef<'g>>, *mut Node), Again> {
+    let mut at = link(head, before, level).load(Ordering::Acquire);
+    if is_tagged(at) {
+        return Err(Again);
+    }
+    // SAFETY: the node was reached in the guard, by unmarked links, or by the link of a marked node that was still
+    // linked when the exchange succeeded. A marked link does not change, so the node was in the list then.
+    while let Some(node) = unsafe { NodeRef::met(at) } {
+        let next = node.next(level).load(Ordering::Acquire);
+        if is_tagged(next) {
+            let link = link(head, before, level);
+            // AcqRel: passes on the content of the next node.
+            link.compare_exchange(at, untagged(next), Ordering::AcqRel, Ordering::Relaxed).map_err(|_| Again)?;
+            at = untagged(next);
+        } else if passes(node) {
+            (before, at) = (Some(node), next);
+        } else {
+            break;
+        }
+    }
+    Ok((before, at))
+}
+
 impl<const SHARED: bool> SkipList<SHARED> {
     /// Returns a guard that keeps removed nodes from being freed while it lives. The operations of every session hold
     /// such a guard.
@@ -297,8 +335,12 @@ impl<const SHARED: bool> SkipList<SHARED> {
         self.domain.pin()
     }
 
-    fn link<'g>(&'g self, node: Option<NodeRef<'g>>, level: usize) -> &'g Link {
-        node.map_or(&self.head[level], |node| node.next(level))
+    /// Returns the head's links. A search calls this once: if `SHARED`, their address is in the line of the seed.
+    fn head(&self) -> &Head {
+        if SHARED {
+            touch(&raw const self.head, size_of::<Box<Head>>());
+        }
+        &self.head
     }
 
     /// Finds a key's position on every level, and unlinks marked nodes on the way.
@@ -313,52 +355,22 @@ impl<const SHARED: bool> SkipList<SHARED> {
     /// Tries to find a key's position once. If `thorough`, also unlinks marked nodes behind other nodes of the same
     /// key.
     fn try_find<'g>(&'g self, key: u64, thorough: bool, _guard: &'g Guard<'_>) -> Result<Path<'g>, Again> {
-        let mut path =
-            Path { links: array::from_fn(|level| &self.head[level]), at: [const { ptr::null_mut() }; LEVELS] };
+        let head = self.head();
+        let mut path = Path { links: array::from_fn(|level| &head[level]), at: [const { ptr::null_mut() }; LEVELS] };
         let mut before = None;
         // Relaxed: a node's inserter raises the height before it links the node, so a thread that has seen the node
         // sees the raised height.
         for level in (0..self.height.load(Ordering::Relaxed)).rev() {
             let below = |node: NodeRef<'g>| node.key() < key;
-            let (last, at) = self.pass(before, level, below)?;
-            path.links[level] = self.link(last, level);
+            let (last, at) = pass(head, before, level, below)?;
+            path.links[level] = link(head, last, level);
             path.at[level] = at;
             if thorough {
-                self.pass(last, level, |node| node.key() <= key)?;
+                pass(head, last, level, |node| node.key() <= key)?;
             }
             before = last;
         }
         Ok(path)
-    }
-
-    /// Walks along a level from `before` while `passes` accepts the nodes, and unlinks marked nodes on the way. Returns
-    /// the last accepted node, and the first other node.
-    fn pass<'g>(
-        &'g self,
-        mut before: Option<NodeRef<'g>>,
-        level: usize,
-        passes: impl Fn(NodeRef<'g>) -> bool,
-    ) -> Result<(Option<NodeRef<'g>>, *mut Node), Again> {
-        let mut at = self.link(before, level).load(Ordering::Acquire);
-        if is_tagged(at) {
-            return Err(Again);
-        }
-        // SAFETY: the node was reached in the guard, by unmarked links, or by the link of a marked node that was still
-        // linked when the exchange succeeded. A marked link does not change, so the node was in the list then.
-        while let Some(node) = unsafe { NodeRef::met(at) } {
-            let next = node.next(level).load(Ordering::Acquire);
-            if is_tagged(next) {
-                let link = self.link(before, level);
-                // AcqRel: passes on the content of the next node.
-                link.compare_exchange(at, untagged(next), Ordering::AcqRel, Ordering::Relaxed).map_err(|_| Again)?;
-                at = untagged(next);
-            } else if passes(node) {
-                (before, at) = (Some(node), next);
-            } else {
-                break;
-            }
-        }
-        Ok((before, at))
     }
 
     /// Links a node, which is on level 0, on its upper levels. Stops if the node is removed meanwhile.
@@ -404,9 +416,9 @@ impl<const SHARED: bool> SkipList<SHARED> {
 
     /// Returns whether the node can be reached on any level.
     fn leads_to(&self, node: NodeRef<'_>) -> bool {
-        let mut before = None;
+        let (head, mut before) = (self.head(), None);
         (0..self.height.load(Ordering::Relaxed)).rev().any(|level| {
-            let mut at = untagged(self.link(before, level).load(Ordering::Acquire));
+            let mut at = untagged(link(head, before, level).load(Ordering::Acquire));
             // SAFETY: as in `first`, for the caller's guard.
             while let Some(here) = unsafe { NodeRef::met(at) }.filter(|here| here.key() <= node.key()) {
                 let next = here.next(level).load(Ordering::Acquire);
@@ -438,7 +450,7 @@ impl<const SHARED: bool> SkipList<SHARED> {
     /// Returns the first node on level 0 that is not removed.
     fn first<'g>(&'g self, _guard: &'g Guard<'_>) -> Option<NodeRef<'g>> {
         // The cache line of `head` also contains the height, which changes.
-        touch(&raw const self.head, size_of::<Box<[Link; LEVELS]>>());
+        touch(&raw const self.head, size_of::<Box<Head>>());
         let mut at = self.head[0].load(Ordering::Acquire);
         // SAFETY: the node was reached in the guard. A marked node's link leads to nodes that are protected by the
         // guard as well.
@@ -468,9 +480,9 @@ impl<const SHARED: bool> SkipList<SHARED> {
     /// Returns a node with this key that is not marked. Its value may have been taken already, so that the key is
     /// absent. Only reads.
     fn seek<'g>(&'g self, key: u64, _guard: &'g Guard<'_>) -> Option<NodeRef<'g>> {
-        let mut before = None;
+        let (head, mut before) = (self.head(), None);
         for level in (0..self.height.load(Ordering::Relaxed)).rev() {
-            let mut at = untagged(self.link(before, level).load(Ordering::Acquire));
+            let mut at = untagged(link(head, before, level).load(Ordering::Acquire));
             // SAFETY: as in `first`.
             while let Some(node) = unsafe { NodeRef::met(at) } {
                 let next = node.next(level).load(Ordering::Acquire);
