@@ -760,7 +760,7 @@ fn the_list_of_a_peer_is_a_method() {
     let args = ["bench", "nr", "--count", "300", "--millis", "10", "--runs", "1", "--threads", "2", "--format", "json"];
     let lines =
         printed(run(&[&args[..], &["--update-percent", "10", "--method", "all", "--workload", "all"]].concat(), b""));
-    assert_eq!(lines.lines().count(), 9 + 9 + 6, "{lines}");
+    assert_eq!(lines.lines().count(), 13 + 13 + 9 + 9, "{lines}");
     assert_eq!(lines.matches(r#""structure":"lf-crossbeam""#).count(), 2, "{lines}");
 }
 
