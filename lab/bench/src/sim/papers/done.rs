@@ -2,9 +2,9 @@
 
 use archipelago_sim::Variation;
 
-use super::Plan;
 use super::data::{Claim, Figure, Side};
 use super::verdict::{Finding, Verdict, judge};
+use super::{Plan, sides};
 use crate::harness::simulated::variations;
 use crate::report::row::Row;
 use crate::sim::measure::Measure;
@@ -22,7 +22,7 @@ pub struct Done<'a> {
     pub variations: Vec<Variation>,
     /// The measured rows.
     pub rows: Rows,
-    /// The rows with more seeds, of the sides of claims that `rows` leave unresolved.
+    /// The rows with more seeds, of the sides of claims that `rows` do not resolve.
     pub more: Rows,
     /// Messages about failed runs.
     pub failures: Vec<String>,
@@ -43,16 +43,12 @@ impl<'a> Done<'a> {
         Some(more.unwrap_or(first))
     }
 
-    /// Returns the sides of the claims that the figure's rows leave unresolved, each once.
+    /// Returns the sides of the claims that the figure's rows do not resolve, each once.
     pub fn open_sides(&self) -> Vec<Side> {
-        let mut sides = Vec::new();
-        for claim in &self.figure.claim {
-            if self.found(claim, &self.rows).as_ref().is_some_and(is_open) {
-                sides.extend(claim.sides(self.figure));
-            }
-        }
-        let first = |(place, side): (usize, &Side)| (!sides[..place].contains(side)).then(|| side.clone());
-        sides.iter().enumerate().filter_map(first).collect()
+        let open = |claim: &&Claim| self.found(claim, &self.rows).as_ref().is_some_and(is_open);
+        let open: Vec<Side> =
+            self.figure.claim.iter().filter(open).flat_map(|claim| claim.sides(self.figure)).collect();
+        sides(self.figure).into_iter().filter(|side| open.contains(side)).collect()
     }
 
     fn found(&self, claim: &Claim, rows: &Rows) -> Option<Finding> {

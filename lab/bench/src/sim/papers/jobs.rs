@@ -58,8 +58,8 @@ fn run_all(missing: &[Job<'_>], args: &SimPapers, jobs: usize) -> Result<(), Fai
     })
 }
 
-/// Returns the measurements without a row: all that the claims need, or with `first` those of the claims that the rows
-/// of these arguments leave unresolved.
+/// Returns the measurements without a row. Without `first` the claims of all figures need them. With `first` only those
+/// claims count that the rows for the arguments `first` do not resolve.
 pub fn missing<'a>(
     papers: &'a [Paper],
     args: &SimPapers,
@@ -92,7 +92,7 @@ pub fn missing<'a>(
     Ok(jobs)
 }
 
-/// Returns the sides of the claims that the rows of these arguments leave unresolved.
+/// Returns the sides of the claims that the rows for these arguments do not resolve.
 fn open_sides(
     paper: &Paper,
     figure: &Figure,
