@@ -126,6 +126,11 @@ mod tests {
         write(&mut out, &planned(&again), &stamps, [[1.0, 1.0], [2.0, 2.0], [2.0, 2.0], [1.0, 1.0]]);
         out.read().unwrap();
         assert!(jobs::missing(&papers, &again, Some(&all), &stamps, &out).unwrap().is_empty());
+        let (plan, figure) = (planned(&all), &papers[0].figure[0]);
+        let more = planned(&again).found(&stamps, &out);
+        let done = Done { more, ..Done::of(figure, &plan, plan.found(&stamps, &out)) };
+        let verdicts = [0, 1].map(|claim| done.finding(&figure.claim[claim]).unwrap().verdict);
+        assert_eq!(verdicts, [Verdict::Holds; 2]);
         let text = judged();
         assert!(text.contains("19 of 19 cells") && text.contains("57 of 57 cells"), "{text}");
         assert!(text.contains("; 2 hold, 0 are contradicted, 0 unresolved."), "{text}");
