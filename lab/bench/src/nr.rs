@@ -261,6 +261,7 @@ pub fn simulated(args: &SimNr) -> Result<Vec<Contender>, Failure> {
 mod tests {
     use super::*;
     use crate::harness::Progress;
+    use archipelago_check::hostile::some_try;
     use clap::Parser;
 
     fn args(line: &str) -> Nr {
@@ -281,9 +282,13 @@ mod tests {
         );
         let args = args(&line);
         let experiment = experiment::<Own>(&args, || {}).unwrap();
-        let rows = experiment.rows(&experiment.measure(&Progress::hidden()));
+        // It may be that no thread gets a processor in a run's 20 ms.
+        let rows = some_try(5, || {
+            let rows = experiment.rows(&experiment.measure(&Progress::hidden()));
+            if rows.iter().all(|row| row.speeds()[0] > 0.0) { Ok(rows) } else { Err("a row without operations".into()) }
+        });
         assert_eq!(rows.len(), 4 * (12 + 12 + 9 + 9));
-        assert!(rows.iter().all(|row| row.speeds()[0] > 0.0 && row.text("baseline") == "sl"));
+        assert!(rows.iter().all(|row| row.text("baseline") == "sl"));
         assert_eq!((rows[0].text("structure"), rows[0].real("ratio")), ("sl", Some(1.0)));
         let (updates, work) = (rows[4].whole("update_percent"), rows[4].whole("external_work"));
         assert_eq!((rows[4].text("structure"), updates, work), ("nr", Some(10), Some(4)));

@@ -135,7 +135,7 @@ mod tests {
     fn a_hang_is_reported_with_its_notes() {
         let said = Mutex::new(None);
         watch(
-            Duration::from_millis(20),
+            Duration::from_secs(2),
             |report| *said.lock().unwrap() = Some(report),
             |notes| {
                 for round in 0..100 {

@@ -335,16 +335,20 @@ fn beside_a_reader_that_stays_versions_take_bounded_memory_and_are_freed_after_i
 #[test]
 fn versions_of_updates_that_fail_are_freed() {
     let _alone = alone();
-    let before = HEAP.bytes();
-    let list = List::<OverVersioned>::default();
-    let (most, _) = HEAP.most(|| {
-        press(8, duration_or(Duration::from_millis(300)), |thread, turn| {
-            let (mut session, key) = (list.session(), (thread as u64 + turn) % 2);
-            _ = session.insert(key, 1);
-            _ = session.move_key(key, 1 - key);
-        })
+    // While a thread is preempted in its section nothing is freed.
+    some_try(5, || {
+        let before = HEAP.bytes();
+        let list = List::<OverVersioned>::default();
+        let (most, _) = HEAP.most(|| {
+            press(8, duration_or(Duration::from_millis(300)), |thread, turn| {
+                let (mut session, key) = (list.session(), (thread as u64 + turn) % 2);
+                _ = session.insert(key, 1);
+                _ = session.move_key(key, 1 - key);
+            })
+        });
+        drop(list);
+        let left = HEAP.bytes().saturating_sub(before);
+        assert!(left < 64 * 1024, "{left} bytes left behind");
+        if most < 8 * BYTES_PER_THREAD { Ok(()) } else { Err(format!("{most} bytes at most")) }
     });
-    drop(list);
-    let left = HEAP.bytes().saturating_sub(before);
-    assert!(most < 8 * BYTES_PER_THREAD && left < 64 * 1024, "{most} bytes at most, {left} left behind");
 }

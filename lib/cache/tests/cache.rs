@@ -272,20 +272,15 @@ fn time_ends_entries_and_use_prolongs_them() {
     }
     // A sleep lasts at least as long as requested, however busy the machine is. If it lasts much longer, the idle entry
     // may have expired.
-    let started = std::time::Instant::now();
     let mut kept = true;
+    // Together the sleeps are longer than the limit and its sixteenth, for which an idle entry may live longer.
     for _ in 0..5 {
         thread::sleep(Duration::from_millis(100));
-        let before = std::time::Instant::now();
         kept &= idle.get(&1).is_some();
         let _ = live.get(&1);
-        if before.elapsed() > Duration::from_millis(50) {
-            break;
-        }
     }
     let steady = first.elapsed() < Duration::from_millis(700);
     assert!(!steady || kept, "an entry that is used stays");
-    thread::sleep(Duration::from_millis(401_u64.saturating_sub(started.elapsed().as_millis() as u64)));
     assert_eq!((idle.get(&2), live.get(&1)), (None, None));
 }
 

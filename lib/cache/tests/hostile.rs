@@ -239,8 +239,9 @@ fn entries_of_every_kind_share_a_cache() {
                     _ => assert!(cache.with(&key, |value| value.0.tag()).is_none_or(|tag| tag == key)),
                 }
             }
-            assert!(cache.stats().weight <= CAPACITY);
         });
+        // Beside changes the sum over the shards would be of no one moment.
+        assert!(cache.stats().weight <= CAPACITY);
         cache.check_invariants();
         let lent = cache.pin();
         assert!(lent.iter().all(|(key, value)| value.0.tag() == *key && std::ptr::from_ref(value).is_aligned()));

@@ -10,7 +10,7 @@ mod crowds;
 mod quiet;
 
 use archipelago_check::drops::{Counted, DropCounter};
-use archipelago_check::hostile::{self, Counting, alone, beside, crowd, duration};
+use archipelago_check::hostile::{self, Counting, alone, beside, crowd, duration, some_try};
 use archipelago_check::watchdog::watchdog;
 // `archipelago_tested` is linked so that this program uses its compiled copies of the maps.
 use archipelago_index::euno::{Contention, SLOTS, Skip, Tree};
@@ -122,8 +122,9 @@ fn keys_in_no_order_take_26_bytes_at_most() {
     bytes_a_key::<Skip>();
 }
 
-/// Keys in ascending order leave chunks full, even if several threads insert them slightly out of order.
-fn rising<S: Kind>(threads: u64, most: f64) {
+/// Keys in ascending order leave chunks full, even if several threads insert them slightly out of order. A thread that is
+/// preempted between its draw of a key and the insertion comes to a full chunk, which is split.
+fn rising<S: Kind>(threads: u64, most: f64) -> Result<(), String> {
     let map: Map<S, u64, u64> = Map::new();
     let (next, count) = (AtomicU64::new(0), sized(100_000, 1_000));
     crowd(threads as usize, Default::default(), |_, _| {
@@ -136,15 +137,15 @@ fn rising<S: Kind>(threads: u64, most: f64) {
     map.check_invariants();
     let bytes = for_each_key(&map);
     println!("{}: {bytes:.1} bytes a key that rise from {threads} threads", S::NAME);
-    assert!(cfg!(miri) || bytes <= most, "{bytes} bytes a key");
+    if cfg!(miri) || bytes <= most { Ok(()) } else { Err(format!("{}: {bytes} bytes a key", S::NAME)) }
 }
 
 #[test]
 fn rising_keys_fill_chunks() {
     let _beside = beside();
-    for (threads, most) in [(1, 19.5), (4, 23.0)] {
-        rising::<Tree>(threads, most);
-        rising::<Skip>(threads, most);
+    for (threads, most, tries) in [(1, 19.5, 1), (4, 23.0, 5)] {
+        some_try(tries, || rising::<Tree>(threads, most));
+        some_try(tries, || rising::<Skip>(threads, most));
     }
 }
 

@@ -444,13 +444,14 @@ fn a_reader_that_writes_does_not_wait_for_itself() {
             session.insert(2, "two".into());
             old.clone()
         });
-        assert!(session.try_insert(1, "again".into()).is_ok());
+        // The thread for idle maps may be reading just now, so garbage waits for it.
+        soon(|| session.try_insert(1, "again".into()).map_err(|refused| format!("{refused:?}")));
         let art = Art::<u64, String>::builder().backlog_limit(100, OnBacklog::Wait).build();
         let session = art.pin();
         session.insert(1, "one".into());
         for _ in session.iter() {
             (0..1_000).for_each(|n| assert!(session.insert(1, n.to_string()).is_some()));
         }
-        assert!(session.try_insert(1, "again".into()).is_ok());
+        soon(|| session.try_insert(1, "again".into()).map_err(|refused| format!("{refused:?}")));
     });
 }

@@ -68,11 +68,14 @@ fn helpers_are_woken_by_lag_and_end_with_the_structure() {
         while replicated.stats().helper_runs < 20 {
             handle.write(Change::Insert(1, 1)).unwrap();
         }
-        // Idle helpers sleep.
-        thread::sleep(Duration::from_millis(20));
-        let before = sleeps("nr-helper");
-        thread::sleep(Duration::from_millis(100));
-        assert_eq!((sleeps("nr-helper"), before.1), (before, 3));
+        // A helper that was woken last may get a processor late.
+        let after = |time| {
+            thread::sleep(Duration::from_millis(time));
+            sleeps("nr-helper")
+        };
+        wait_until(|| after(0) == after(20));
+        let before = after(0);
+        assert_eq!((after(100), before.1), (before, 3), "idle helpers sleep");
         drop((handle, replicated));
         wait_until(|| sleeps("nr-helper").1 == 0);
     });
@@ -83,6 +86,8 @@ fn helpers_are_woken_by_lag_and_end_with_the_structure() {
 #[test]
 fn a_single_replica_has_no_helper() {
     let _alone = alone();
+    // A thread of another test that was joined may still be in the list.
+    wait_until(|| sleeps("nr-helper").1 == 0);
     let replicated = Replicated::builder().replicas(1).helper(Duration::from_millis(1)).build(Ledger::numbered());
     assert_eq!(replicated.handle().write(Change::Insert(1, 1)).unwrap().number, 0);
     assert_eq!(sleeps("nr-helper").1, 0);
@@ -102,6 +107,7 @@ fn a_helper_that_is_held_up_does_not_spin() {
                 let write = || _ = replicated.handle_on(0).write(Change::Insert(1, 1)).unwrap();
                 scope.spawn(move || (0..30).for_each(|_| write()));
             });
+            wait_until(|| replicated.stats().passed_by > 0);
             thread::sleep(Duration::from_millis(100));
             replicated.stats().passed_by
         });

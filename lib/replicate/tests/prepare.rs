@@ -6,6 +6,7 @@ use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering};
 use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
+use archipelago_platform::time::{Duration, Instant};
 use archipelago_replicate::{Combined, Poisoned, Replicated, Sequential};
 
 /// A structure whose reader stays inside until a change is prepared.
@@ -19,9 +20,10 @@ struct Seen {
 }
 
 impl Seen {
-    /// Waits for `ready`. Returns false after so many attempts that it will not happen any more.
+    /// Waits for `ready`. Returns false after so many attempts, and natively so long, that it will not happen any more.
     fn wait(ready: impl Fn() -> bool) -> bool {
-        (0..if cfg!(miri) { 10_000 } else { 1_000_000 }).any(|_| {
+        let begun = Instant::now();
+        (0..).take_while(|n| *n < 10_000 || !cfg!(miri) && begun.elapsed() < Duration::from_secs(20)).any(|_| {
             thread::yield_now();
             ready()
         })

@@ -405,6 +405,7 @@ impl Db {
                 Change { db: self, index: *index, now, random: Random(0), wishes, rights: None, deadline: None };
             if change.remove(key).is_some() {
                 change.changed(key, b'e', "evicted");
+                self.effects.evicted += 1;
             }
         }
         Reply::OK

@@ -128,7 +128,9 @@ fn a_full_disk_refuses_and_loses_nothing() {
                     assert_eq!(delivered[0], kept[..delivered[0].len()]);
                     assert!(delivered[0].len() >= acknowledged, "{recovery:?}");
                 }
-                assert_eq!(open(&disk.restarted(), &small()).unwrap().1.cuts, [], "a record was left in pieces");
+                // A background thread tries again all the time, and its attempt's pieces are on the disk until it cuts them.
+                let is_whole = |_| open(&disk.restarted(), &small()).unwrap().1.cuts.is_empty();
+                assert!((0..if background { 100 } else { 1 }).any(is_whole), "a record was left in pieces");
                 disk.set_capacity(None);
                 journal.sync().unwrap();
                 acknowledged = kept.len();

@@ -52,6 +52,8 @@ pub struct Effects {
     pub flushed: bool,
     /// The arguments with which a blocked command is to be retried, if they differ from the command's own arguments.
     pub again: Option<Args>,
+    /// The number of keys that were removed because memory was short.
+    pub evicted: u64,
 }
 
 /// The most commands that one operation reports to monitors. Together with `MOST_CALL_BYTES` it bounds memory, because

@@ -10,7 +10,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 
-use archipelago_platform::atomic::Ordering::Relaxed;
+use archipelago_platform::atomic::Ordering::{Relaxed, Release};
 use archipelago_platform::sync::Arc;
 use archipelago_platform::time::{Duration, Instant};
 use archipelago_replicate::Handle;
@@ -755,8 +755,9 @@ impl Loop {
         lock(&self.shared.clients).remove(&owner.id);
         let _ = self.poll.registry().deregister(client.wire.source());
         if let Some(why) = client.wire.close() {
-            self.shared.counts.unsecured.fetch_add(1, Relaxed);
+            // `INFO` reads the count first: of a failure that it counts it tells the reason.
             *lock(&self.shared.counts.last_unsecured) = why;
+            self.shared.counts.unsecured.fetch_add(1, Release);
         }
         if let Step::Write(write) = client.session.unwatch() {
             self.commit((vec![None], vec![write]));

@@ -105,6 +105,8 @@ pub struct Aftermath {
     calls: Vec<(u32, Args)>,
     /// Messages that scripts published: whether the channel is a shard's, the channel, the message.
     messages: Vec<(bool, Vec<u8>, Vec<u8>)>,
+    /// The number of keys that were removed because memory was short.
+    pub evicted: u64,
 }
 
 impl Aftermath {
@@ -119,6 +121,7 @@ impl Aftermath {
         self.flushed |= effects.flushed;
         self.calls.extend(effects.calls);
         self.messages.extend(effects.messages);
+        self.evicted += effects.evicted;
     }
 }
 

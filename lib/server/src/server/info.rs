@@ -1,6 +1,6 @@
 //! `INFO`.
 
-use archipelago_platform::atomic::Ordering::Relaxed;
+use archipelago_platform::atomic::Ordering::{Acquire, Relaxed};
 use core::fmt::Write as _;
 use std::fs;
 
@@ -142,7 +142,7 @@ fn stats(shared: &Shared) -> String {
         ("total_connections_received", &counts.connections.load(Relaxed)),
         ("total_commands_processed", &counts.commands.load(Relaxed)),
         ("rejected_connections", &counts.rejected.load(Relaxed)),
-        ("tls_failed_handshakes", &counts.unsecured.load(Relaxed)),
+        ("tls_failed_handshakes", &counts.unsecured.load(Acquire)),
         ("tls_last_failure", &lock(&counts.last_unsecured).clone()),
         ("total_error_replies", &errors),
         ("evicted_keys", &shared.room.evicted()),

@@ -48,6 +48,11 @@ impl Room {
         self.full.load(Relaxed)
     }
 
+    /// Counts keys that an eviction has removed. (What was chosen is no measure: two threads may choose the same keys.)
+    pub fn count_evicted(&self, keys: u64) {
+        self.evicted.fetch_add(keys, Relaxed);
+    }
+
     /// Returns the number of keys that were evicted.
     pub fn evicted(&self) -> u64 {
         self.evicted.load(Relaxed)
@@ -116,7 +121,6 @@ impl Shared {
         }
         let keys = victims(policy.order, now, groups);
         self.room.full.store(over && keys.is_empty(), Relaxed);
-        self.room.evicted.fetch_add(keys.len() as u64, Relaxed);
         (!keys.is_empty()).then_some(Write::Evict { now, keys })
     }
 

@@ -396,6 +396,7 @@ impl Shared {
                 aftermath.add(*owner, *effects);
             }
         }
+        self.room.count_evicted(aftermath.evicted);
         let mut verdicts: Vec<Option<Verdict>> =
             outcomes.into_iter().map(|outcome| Some(Verdict::Done(outcome))).collect();
         for (at, mut call) in blocking {

@@ -35,7 +35,7 @@ GET miss|MGET miss1 to miss2|EXISTS miss|STRLEN miss|HGET miss f|LLEN miss|SCARD
 HGETALL miss|LRANGE miss 0 1|SMEMBERS miss|SINTER miss to2|ZRANGE miss 0 1|ZUNION 2 miss1 miss2|BITCOUNT miss|GETBIT miss 0
 GETEX miss|GETDEL miss|GETSET miss2 v|SET miss3 v GET|COPY miss x|ZRANGESTORE x miss 0 1|SUNIONSTORE x miss|RENAME miss x
 SDIFFSTORE x miss miss5|ZUNIONSTORE x 2 miss miss6|LPOP miss|SREM miss a|SETNX miss7 1|INCR miss8|LMOVE miss x LEFT LEFT
-SWAPDB 0 1|SELECT 1|GET miss|SET s 1|FLUSHDB|SELECT 0|SET e 1 PX 200|WAITED e|FLUSHALL
+SWAPDB 0 1|SELECT 1|GET miss|SET s 1|FLUSHDB|SELECT 0|SET e 1 PX 1000|WAITED e|FLUSHALL
 MULTI|SET tx 1|INCR tx|DEL tx|EXEC|MULTI|SET tx 1|DISCARD";
 
 /// Returns the events of each command, one line each, after the command's line.
@@ -46,7 +46,7 @@ fn heard(address: std::net::SocketAddr) -> String {
     let mut all = String::new();
     for line in COMMANDS.split(['|', '\n']).filter(|line| !line.is_empty()) {
         let line = if line == "WAITED e" {
-            thread::sleep(Duration::from_millis(250));
+            thread::sleep(Duration::from_millis(1_050));
             "DEL e"
         } else {
             line

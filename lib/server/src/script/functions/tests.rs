@@ -1,3 +1,5 @@
+use archipelago_check::hostile::{alone, beside};
+
 use super::super::tests::{call, shown};
 use crate::args::Args;
 use crate::db::functions::{Functions, MOST};
@@ -125,7 +127,8 @@ fn restore(db: &mut Db, args: Args) -> String {
     shown(&db.write(&Write::Call(call)).reply)
 }
 
-/// Returns the resident memory of this process in bytes.
+/// Returns the resident memory of this process in bytes. Tests that ask for it run [`alone`], and those whose scripts take
+/// much memory [`beside`] others.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
@@ -133,6 +136,7 @@ fn resident() -> usize {
 
 #[test]
 fn loads_end() {
+    let _beside = beside();
     let mut db = with("redis.register_function('f', function() return 1 end)");
     for (body, wrong) in [
         ("while true do end", "more instructions than a script may"),
@@ -158,6 +162,7 @@ fn loads_end() {
 
 #[test]
 fn libraries_take_no_more_than_they_may() {
+    let _alone = alone();
     let mut db = Db::default();
     let long = format!("redis.register_function('f', redis.log) --{}", "x".repeat(100_000_000));
     let before = resident();
@@ -212,6 +217,7 @@ fn a_payload_is_loaded_within_what_one_script_may() {
 
 #[test]
 fn any_payload_is_refused_or_taken() {
+    let _alone = alone();
     let mut there = with("redis.register_function('f', function() return 1 end)");
     load(&mut there, "other", "redis.register_function{function_name='g', callback=redis.log, description='d'}");
     let payload = dump_functions(&there.functions);

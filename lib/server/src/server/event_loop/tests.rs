@@ -58,6 +58,31 @@ fn a_client_that_was_killed_meanwhile_waits_for_no_key() {
     }
 }
 
+/// Two threads may choose the same keys when memory is short.
+#[test]
+fn a_key_that_is_chosen_twice_is_evicted_once() {
+    let (mut own, ..) = with_a_client();
+    let shared = own.shared.clone();
+    let call = |words: &[&str]| {
+        let command = command::find(words[0].as_bytes()).unwrap();
+        let args = words.iter().collect();
+        Write::Call(Call { command, args, db: 0, now: now(), seed: 1, wishes: 0, rights: None, deadline: None })
+    };
+    let mut carry_out = |writes: Vec<Write>| _ = shared.carry_out(&mut own.handle, &vec![None; writes.len()], writes);
+    let value = "v".repeat(1_000);
+    carry_out((0..100).map(|key| call(&["setex", &format!("key:{key}"), "1000", &value])).collect());
+    shared.config.set("maxmemory-policy", "volatile-ttl").unwrap();
+    shared.config.set("maxmemory", "90kb").unwrap();
+    carry_out(Vec::from_iter(shared.keep_limit()));
+    shared.config.set("maxmemory", "20kb").unwrap();
+    let twice = [shared.keep_limit().unwrap(), shared.choose_victims().unwrap()];
+    assert!(twice.iter().all(|chosen| matches!(chosen, Write::Evict { .. })));
+    carry_out(twice.into());
+    let left = shared.store.db().inspect(0, |db| db.spaces[0].keys.len()).unwrap();
+    assert!(left < 30, "{left} keys");
+    assert_eq!(shared.room.evicted(), 100 - left as u64);
+}
+
 #[test]
 fn requests_wait_while_a_mailbox_is_full_and_a_client_receives_them() {
     let (mut own, owner, mut other) = with_a_client();
@@ -70,7 +95,10 @@ fn requests_wait_while_a_mailbox_is_full_and_a_client_receives_them() {
             shared.post(0, Letter::Message(Vec::new(), message.clone(), None));
         }
         let before = shared.counts.commands.load(Relaxed);
-        own.client(owner).unwrap().readable = true;
+        let client = own.client(owner).unwrap();
+        // The bytes may arrive late.
+        while client.wire.source().peek(&mut [0]).is_err() {}
+        client.readable = true;
         own.wake(owner.slot);
         own.round();
         let during = shared.counts.commands.load(Relaxed) - before;
