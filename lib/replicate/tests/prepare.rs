@@ -20,7 +20,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Waits for `ready`. Returns false after so many attempts, and natively so long, that it will not happen any more.
+    /// Waits for `ready`. Returns false after 10,000 attempts, natively not before 20 seconds.
     fn wait(ready: impl Fn() -> bool) -> bool {
         let begun = Instant::now();
         (0..).take_while(|n| *n < 10_000 || !cfg!(miri) && begun.elapsed() < Duration::from_secs(20)).any(|_| {

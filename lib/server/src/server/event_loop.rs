@@ -755,7 +755,7 @@ impl Loop {
         lock(&self.shared.clients).remove(&owner.id);
         let _ = self.poll.registry().deregister(client.wire.source());
         if let Some(why) = client.wire.close() {
-            // `INFO` reads the count first: of a failure that it counts it tells the reason.
+            // Release, for `INFO`'s Acquire: it reads the count first, so it tells the reason of each failure that it counts.
             *lock(&self.shared.counts.last_unsecured) = why;
             self.shared.counts.unsecured.fetch_add(1, Release);
         }
