@@ -73,6 +73,10 @@ pub struct Claim {
     pub theta: Option<f64>,
     /// The exponent for the contender behind, if different.
     pub behind_theta: Option<f64>,
+    /// The share of updates in percent; it is among the experiment's shares.
+    pub updates: Option<u32>,
+    /// The share for the contender behind, if different.
+    pub behind_updates: Option<u32>,
     /// By what factor the first contender is ahead, if the paper gives it.
     pub ratio: Option<f64>,
     /// If set, the claim is not an ordering: both figures are equal within this factor.
@@ -102,6 +106,8 @@ pub struct Side {
     pub threads: usize,
     /// Zipf's exponent, if the experiment has several.
     pub theta: Option<f64>,
+    /// The share of updates in percent, if the experiment has several.
+    pub updates: Option<u32>,
 }
 
 impl Figure {
@@ -114,12 +120,19 @@ impl Figure {
 impl Claim {
     /// Returns the two sides of the claim: first the side that is ahead, then the side that is behind.
     pub fn sides(&self, figure: &Figure) -> [Side; 2] {
-        let side = |name: &String, threads: Option<usize>, theta| {
+        let side = |name: &String, threads: Option<usize>, theta, updates| {
             let threads = threads.unwrap_or(figure.threads);
-            Side { name: name.clone(), threads, theta }
+            Side { name: name.clone(), threads, theta, updates }
         };
-        let (threads, theta) = (self.behind_threads.or(self.threads), self.behind_theta.or(self.theta));
-        [side(&self.ahead, self.threads, self.theta), side(&self.behind, threads, theta)]
+        [
+            side(&self.ahead, self.threads, self.theta, self.updates),
+            side(
+                &self.behind,
+                self.behind_threads.or(self.threads),
+                self.behind_theta.or(self.theta),
+                self.behind_updates.or(self.updates),
+            ),
+        ]
     }
 }
 
@@ -130,7 +143,8 @@ impl Side {
             Some(Distribution::Zipf(of) | Distribution::Hot(of, _)) => of == theta,
             law => theta == 0.0 && law == Some(Distribution::Uniform),
         };
-        contender.name == self.name && self.theta.is_none_or(is_law)
+        let is_share = |updates| contender.cell.update_percent == Some(updates);
+        contender.name == self.name && self.theta.is_none_or(is_law) && self.updates.is_none_or(is_share)
     }
 }
 

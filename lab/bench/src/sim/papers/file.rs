@@ -17,22 +17,14 @@ What the papers state is in `papers/*.toml`; each section says which command mad
 [fidelity.md](fidelity.md).
 
 Everything here is **simulated** and reproduces no figure: [virtual-machine.md](virtual-machine.md) says what the model leaves \
-out. *Ours* is the ratio's median and range over the sensitivity sweep: 19 variations of the model (21 where instructions are charged) with some seeds each: where a section says so, with more seeds for what is unresolved without. Each section \
-says around which of its machine's numbers the sweep goes 20 % and around which 50 %. One that does not say it was made with the sweep \
-before that, which went 30 % around remote latencies, transfers within a socket and the third level, 50 % around occupancies and 20 % around the \
-slowdown of threads that share a core, wherever these numbers came from. Sections of 24 cells are older than 2026-11-28: nine of their \
-variations had a core that makes one miss after the other and one store after the other, as no processor of the papers does \
-([virtual-machine.md](virtual-machine.md), *Sensitivity*). An ordering \
-**holds** if it is so in at least 95 of 100 of these cells, is **contradicted** if its opposite is, and is **unresolved** \
-otherwise. The paper's ratio is no part of the verdict. *Chance* is how often coins, one for each cell, would side with one of the two as clearly; cells of \
-one variation, and neighbours, are not independent, so it flatters. *Why* is what is known of the cause, and *not found* where nothing is. If one varied number of the model decides an unresolved \
-ordering, *why* says in how many cells it is so on each side of that number.
-
-Sections made before commit 9fc7c267 (2026-11-26) have known faults: memory answered for some changed lines that only another \
-socket's cache had; threads repeated few operations (4,096 of `ycsb`, 16,384 of `euno`, 32,768 of `nr`), so that D and E soon inserted \
-nothing; threads of `euno` had few keys, and none in common; `kyoto` and `lock` wrote records for nothing; and *chance* was that of one side, half of what \
-it should be, with equal figures counted for the opposite. A section that gives no number of its orderings is older still: there an \
-ordering held only if it was so in all cells, and *does not hold* is what is called contradicted now. The table counts the other sections.
+out. *Ours* is the ratio's median and range over the sensitivity sweep: 19 variations of the model (21 where instructions are charged) \
+with some seeds each: where a section says so, with more seeds for what is unresolved without. Each section says around which of its \
+machine's numbers the sweep goes 20 % and around which 50 %. An ordering **holds** if it is so in at least 95 of 100 of these cells, is \
+**contradicted** if its opposite is, and is **unresolved** otherwise. Two sides are *alike (to 1.25)* if neither is ahead by more than a \
+quarter, and one is *no less (to 1.25)* if the other is not. The paper's ratio is no part of the verdict. *Chance* is how often coins, one \
+for each cell, would side with one of the two as clearly; cells of one variation, and neighbours, are not independent, so it flatters. \
+*Why* is what is known of the cause, and *not found* where nothing is. If one varied number of the model decides an unresolved ordering, \
+*why* says in how many cells it is so on each side of that number.
 ";
 
 /// The beginning of each section.

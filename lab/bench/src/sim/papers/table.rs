@@ -170,7 +170,8 @@ impl Line {
         };
         let [of, to] = [&ahead, &behind].map(|side| {
             let theta = side.theta.map(|theta| format!(", θ {theta}")).unwrap_or_default();
-            format!("`{}`{theta}", side.name)
+            let updates = side.updates.map(|updates| format!(", {updates} % updates")).unwrap_or_default();
+            format!("`{}`{theta}{updates}", side.name)
         });
         let found = done.finding(claim);
         let verdict = found.as_ref().map_or(Verdict::Unresolved, |found| found.verdict);

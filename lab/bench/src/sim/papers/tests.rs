@@ -141,6 +141,34 @@ fn a_small_paper_becomes_a_table() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+/// A claim may compare a contender with itself under other shares of updates. Each side has a row of its own.
+#[test]
+fn shares_of_updates_are_sides() {
+    let run = "run = \"sets --structure list --count 64 --update-percent 2,80 --micros 20 --warm 0 --min-ops 0\"";
+    let text = TINY.replace("run = \"locks --micros 20 --warm 0 --min-ops 0\"", run);
+    let start = text.find("claim").unwrap();
+    let with = |claims: &str| format!("{}claim = [{claims}]", &text[..start]);
+    let claim = "{ ahead = \"rlu\", updates = 80, behind = \"rlu\", behind_updates = 2, by = \"repeats\" }";
+    let folder = one("shares", &with(claim));
+    let paper = &data::read(&folder, None).unwrap()[0];
+    let planned = plan(paper, &paper.figure[0], &args(&folder)).unwrap();
+    let shares = planned.sides.iter().map(|(_, place)| planned.contenders[*place].cell.update_percent);
+    assert_eq!(shares.collect::<Vec<_>>(), [Some(80), Some(2)]);
+    let table = table::paper(paper, &[Done::of(&paper.figure[0], &planned, Vec::new())], &args(&folder));
+    assert!(table.contains("| `rlu`, 80 % updates ÷ `rlu`, 2 % updates, attempts repeated |"), "{table}");
+    std::fs::remove_dir_all(folder).unwrap();
+    for (wrong, says) in
+        [(claim.replace("80", "50"), "no contender rlu"), (claim.replace("= 80", "= 2"), "compared with itself")]
+    {
+        let folder = one("no-shares", &with(&wrong));
+        let planned = data::read(&folder, None)
+            .and_then(|papers| plan(&papers[0], &papers[0].figure[0], &args(&folder)).map(|_| ()));
+        let failure = planned.unwrap_err().to_string();
+        assert!(failure.contains(says), "{failure}");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
+
 #[test]
 fn some_figures_are_swept() {
     let folder = one("swept", TINY);

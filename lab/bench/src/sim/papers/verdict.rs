@@ -113,6 +113,7 @@ mod tests {
     fn claim(within: Option<f64>) -> Claim {
         let (ahead, behind) = ("nr".to_owned(), "sl".to_owned());
         let (threads, behind_threads, theta, behind_theta) = (None, None, None, None);
+        let (updates, behind_updates) = (None, None);
         let (ratio, by, ours, reason) = (Some(8.0), Measure::Throughput, false, String::new());
         let or_better = false;
         Claim {
@@ -122,6 +123,8 @@ mod tests {
             behind_threads,
             theta,
             behind_theta,
+            updates,
+            behind_updates,
             ratio,
             within,
             or_better,
