@@ -189,16 +189,21 @@ fn cells<C: clap::Args>(args: &Txn<C>, rows: usize, whole: bool) -> Result<Vec<(
             cells.push((cell, Workload::SmallBank(rows.max(2) as u64)));
         } else if workload.starts_with("tpcc") {
             let scale = if args.whole || whole && !args.small { Scale::WHOLE } else { Scale::SMALL };
-            let warehouses = args.warehouses.unwrap_or(0) as u16;
-            let many = if warehouses == 0 { "a warehouse a thread".into() } else { format!("{warehouses} warehouses") };
-            let scaled = if scale == Scale::WHOLE { "" } else { ", SCALED: 1,000 items, 30 customers a district" };
-            let cell = Cell { details: format!("{many}{scaled}"), ..Cell::of(workload) };
-            cells.push((cell, Workload::Tpcc { warehouses, scale, pair: workload == "tpcc-pair" }));
+            let numbers = if args.warehouses.is_empty() { &[0][..] } else { &args.warehouses };
+            cells.extend(numbers.iter().map(|&number| tpcc(workload, number as u16, scale)));
         } else {
             ycsb(args, workload, rows, &mut cells);
         }
     }
     Ok(cells)
+}
+
+/// Returns TPC-C's cell with this many warehouses; 0 stands for one for each thread.
+fn tpcc(workload: &'static str, warehouses: u16, scale: Scale) -> (Cell, Workload) {
+    let many = if warehouses == 0 { "a warehouse a thread".into() } else { format!("{warehouses} warehouses") };
+    let scaled = if scale == Scale::WHOLE { "" } else { ", SCALED: 1,000 items, 30 customers a district" };
+    let cell = Cell { details: format!("{many}{scaled}"), ..Cell::of(workload) };
+    (cell, Workload::Tpcc { warehouses, scale, pair: workload == "tpcc-pair" })
 }
 
 /// Adds the cells of a workload of YCSB.

@@ -258,22 +258,21 @@ where
 {
     let mut indexes = roster::select::<Own>(&args.index, true)?;
     indexes.retain(|info| info.bytes || !kind.is_bytes());
-    let (distribution, count) = (Distribution::parse(&args.distribution)?, args.count());
+    let distribution = Distribution::parse(&args.distribution)?;
     let mut contenders = Vec::new();
     for workload in Workload::parse_list(&args.workload)? {
-        let cell = Cell {
-            distribution: Some(distribution),
-            count: Some(count),
-            details: format!("{} keys", kind.name()),
-            ..Cell::of(workload.name())
-        };
-        for info in &indexes {
+        let has_scans = |info: &&'static Info| workload != Workload::E || roster::has_scans::<Own, K>(info);
+        let (indexes, left_out): (Vec<_>, Vec<_>) = indexes.iter().copied().partition(has_scans);
+        left_out.iter().for_each(|info| tell(format!("{} is left out of the workload e: it has no scans.", info.name)));
+        for count in args.counts() {
             let work = Work { workload, distribution, keys: kind.clone(), count };
-            if workload == Workload::E && !roster::has_scans::<Own, K>(info) {
-                tell(format!("{} is left out of the workload e: it has no scans.", info.name));
-                continue;
+            let details = format!("{} keys", kind.name());
+            let (distribution, count) = (Some(distribution), Some(count));
+            let cell = Cell { distribution, count, details, ..Cell::of(workload.name()) };
+            for info in &indexes {
+                let work = work.clone();
+                Own::dispatch(info, &mut Simulate { work, cell: &cell, contenders: &mut contenders });
             }
-            Own::dispatch(info, &mut Simulate { work, cell: &cell, contenders: &mut contenders });
         }
     }
     if contenders.is_empty() {

@@ -247,9 +247,9 @@ pub struct Txn<C: Args> {
     /// ycsb, reports: percentages of requests that are updates, comma-separated
     #[arg(long, value_parser = percent, value_delimiter = ',', default_value = "2,20,80")]
     pub update_percent: Vec<u32>,
-    /// tpcc: warehouses [default: one for each thread]
-    #[arg(long, value_parser = warehouses)]
-    pub warehouses: Option<usize>,
+    /// tpcc: numbers of warehouses, comma-separated [default: one for each thread]
+    #[arg(long, value_parser = warehouses, value_delimiter = ',')]
+    pub warehouses: Vec<usize>,
     /// tpcc: a hundredth of the specification's items and customers [the default when simulated]
     #[arg(long, conflicts_with = "whole")]
     pub small: bool,

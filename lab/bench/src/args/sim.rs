@@ -122,9 +122,10 @@ pub struct SimYcsb {
     /// int, clustered, sequential (consecutive keys in order), or email: byte strings
     #[arg(long, default_value = "int", value_name = "KIND")]
     pub keys: String,
-    /// Keys loaded before the measurement; the workload load inserts as many [default: 100k; with --paper 10M]
-    #[arg(long, value_parser = count)]
-    pub count: Option<usize>,
+    /// Numbers of keys loaded before the measurement, comma-separated; the workload load inserts as many [default: 100k;
+    /// with --paper 10M]
+    #[arg(long, value_parser = count, value_delimiter = ',')]
+    pub count: Vec<usize>,
     /// Which keys are popular: zipf:S, ycsb (as YCSB's `zipfian`), uniform, latest, as in `bench ycsb`
     #[arg(long, default_value = "zipf:0.99")]
     pub distribution: String,
@@ -221,6 +222,10 @@ pub struct SimPapers {
     /// of this command can do this
     #[arg(long, requires = "program", conflicts_with = "jobs")]
     pub judge: bool,
+    /// Measure again, once each, with warm-ups N times as long, and print which figures change by more than a tenth, and
+    /// which orderings change, beside the rows of --out without this option. The other options are those of these rows
+    #[arg(long, value_name = "N", value_parser = count, requires = "out", conflicts_with_all = ["write", "from"])]
+    pub later: Option<usize>,
     /// Measure one side of a figure only, and write no table
     #[arg(long, value_name = "FIGURE:SIDE", hide = true, requires = "out", conflicts_with_all = ["jobs", "judge", "write"])]
     pub cell: Option<Cell>,
@@ -252,8 +257,11 @@ impl FromStr for Cell {
 }
 
 impl SimYcsb {
-    /// Returns the number of keys loaded.
-    pub fn count(&self) -> usize {
-        self.count.unwrap_or(if self.common.paper { 10_000_000 } else { 100_000 })
+    /// Returns the numbers of keys loaded.
+    pub fn counts(&self) -> Vec<usize> {
+        match self.count.is_empty() {
+            true => vec![if self.common.paper { 10_000_000 } else { 100_000 }],
+            false => self.count.clone(),
+        }
     }
 }

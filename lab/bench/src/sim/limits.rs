@@ -30,7 +30,7 @@ pub fn check(what: &Sim, machine: &Machine, threads: usize) -> Result<(), Failur
         txn::check_simulated(args, threads)?;
     }
     let (count, needed) = match what {
-        Sim::Ycsb(args) => (args.count(), ycsb(args)),
+        Sim::Ycsb(args) => ycsb(args),
         Sim::Euno(args) => (args.count.unwrap_or(0), (args.count.unwrap_or(0) as u64).saturating_mul(YCSB)),
         Sim::Sets(args) => (args.work.count, sets(&args.work)),
         Sim::Cache(args) => (args.count.unwrap_or(0), (args.count.unwrap_or(0) as u64).saturating_mul(CACHED)),
@@ -43,9 +43,11 @@ pub fn check(what: &Sim, machine: &Machine, threads: usize) -> Result<(), Failur
     resources::check_memory(needed, &items, &format!("a smaller --count{more}"))
 }
 
-fn ycsb(args: &SimYcsb) -> u64 {
+/// Returns the largest number of keys, and the bytes that it needs.
+fn ycsb(args: &SimYcsb) -> (usize, u64) {
     let each = if args.keys == "email" { YCSB + STRING } else { YCSB };
-    (args.count() as u64).saturating_mul(each)
+    let most = args.counts().into_iter().max().unwrap_or(0);
+    (most, (most as u64).saturating_mul(each))
 }
 
 fn sets(work: &SetsWork) -> u64 {

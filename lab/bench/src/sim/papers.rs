@@ -8,6 +8,7 @@ mod data;
 mod done;
 mod file;
 mod jobs;
+mod later;
 mod repeat;
 mod split;
 mod table;
@@ -60,6 +61,10 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
     interrupt::install();
     if let Some(cell) = args.cell {
         return measure_one(&papers, args, cell, &programs, &mut out);
+    }
+    if let Some(out) = out.as_mut().filter(|_| args.later.is_some()) {
+        later::compare(&papers, args, &programs, out)?;
+        return Ok(if interrupt::requested() { interrupt::exit_code() } else { ExitCode::SUCCESS });
     }
     if let Some((out, jobs)) = out.as_mut().zip(args.jobs) {
         jobs::measure(&papers, args, jobs, &programs.own, out)?;
@@ -158,7 +163,9 @@ fn plan(paper: &Paper, figure: &Figure, args: &SimPapers) -> Result<Plan, Failur
     let failed = |what: String| Failure::new(format!("{}, {}: {what}", paper.key, figure.name));
     let planned = || -> Result<Plan, Failure> {
         let what = parse(&command)?;
-        let setting = setting(common(&what)?, &what)?;
+        let mut setting = setting(common(&what)?, &what)?;
+        let times = args.later.map_or(1, |times| times as u64);
+        setting.wish.warm_ns = setting.wish.warm_ns.map(|ns| ns.saturating_mul(times));
         let threads = sides(figure).iter().map(|side| side.threads).max().unwrap_or(1);
         limits::check(&what, &setting.machine, threads)?;
         let contenders = contenders(&what)?;
@@ -166,7 +173,7 @@ fn plan(paper: &Paper, figure: &Figure, args: &SimPapers) -> Result<Plan, Failur
         for side in sides(figure) {
             check_threads(side.threads, &setting.machine)?;
             let found = contenders.iter().position(|contender| side.is(contender));
-            let found = found.ok_or_else(|| Failure::new(format!("no contender {}", side.name)))?;
+            let found = found.ok_or_else(|| Failure::new(format!("no contender {}", side.title())))?;
             planned.push((side, found));
         }
         Ok(Plan { command: command.clone(), setting, contenders, sides: planned })

@@ -1,13 +1,15 @@
 //! The papers' files: what each paper states, as data.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::harness::simulated::Contender;
+use crate::report::row::Cell;
 use crate::sim::measure::Measure;
-use crate::workload::Distribution;
 
 /// A paper.
 #[derive(Clone, Debug, Deserialize)]
@@ -69,14 +71,13 @@ pub struct Claim {
     pub behind: String,
     /// The number of threads of the contender behind, if different.
     pub behind_threads: Option<usize>,
-    /// The exponent of Zipf's law for the keys; it is among the experiment's exponents.
-    pub theta: Option<f64>,
-    /// The exponent for the contender behind, if different.
-    pub behind_theta: Option<f64>,
-    /// The share of updates in percent; it is among the experiment's shares.
-    pub updates: Option<u32>,
-    /// The share for the contender behind, if different.
-    pub behind_updates: Option<u32>,
+    /// If the experiment has several values of a parameter: which of them the claim is about, by the row's field, as in
+    /// `{ update_percent = 2, distribution = "zipf:0.9" }`.
+    #[serde(default)]
+    pub at: Values,
+    /// The values for the contender behind that are different.
+    #[serde(default)]
+    pub behind_at: Values,
     /// By what factor the first contender is ahead, if the paper gives it.
     pub ratio: Option<f64>,
     /// If set, the claim is not an ordering: both figures are equal within this factor.
@@ -104,11 +105,12 @@ pub struct Side {
     pub name: String,
     /// The number of threads.
     pub threads: usize,
-    /// Zipf's exponent, if the experiment has several.
-    pub theta: Option<f64>,
-    /// The share of updates in percent, if the experiment has several.
-    pub updates: Option<u32>,
+    /// The values of the parameters of which the experiment has several.
+    pub at: Values,
 }
+
+/// Values of an experiment's parameters, by the names of a row's fields.
+pub type Values = BTreeMap<String, Value>;
 
 impl Figure {
     /// Returns the preset on which the figure runs.
@@ -120,31 +122,44 @@ impl Figure {
 impl Claim {
     /// Returns the two sides of the claim: first the side that is ahead, then the side that is behind.
     pub fn sides(&self, figure: &Figure) -> [Side; 2] {
-        let side = |name: &String, threads: Option<usize>, theta, updates| {
-            let threads = threads.unwrap_or(figure.threads);
-            Side { name: name.clone(), threads, theta, updates }
+        let side = |name: &String, threads: Option<usize>, at| Side {
+            name: name.clone(),
+            threads: threads.unwrap_or(figure.threads),
+            at,
         };
-        [
-            side(&self.ahead, self.threads, self.theta, self.updates),
-            side(
-                &self.behind,
-                self.behind_threads.or(self.threads),
-                self.behind_theta.or(self.theta),
-                self.behind_updates.or(self.updates),
-            ),
-        ]
+        let behind_at = self.at.clone().into_iter().chain(self.behind_at.clone()).collect();
+        let behind_threads = self.behind_threads.or(self.threads);
+        [side(&self.ahead, self.threads, self.at.clone()), side(&self.behind, behind_threads, behind_at)]
     }
 }
 
 impl Side {
+    /// Returns the side's name in tables, without the number of threads.
+    pub fn title(&self) -> String {
+        let mut title = format!("`{}`", self.name);
+        for (name, value) in &self.at {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            title += &match name.as_str() {
+                "update_percent" => format!(", {text} % updates"),
+                "external_work" => format!(", e = {text}"),
+                "count" => format!(", {text} keys"),
+                _ => format!(", {text}"),
+            };
+        }
+        title
+    }
+
     /// Returns whether the contender is the one of this side.
     pub fn is(&self, contender: &Contender) -> bool {
-        let is_law = |theta: f64| match contender.cell.distribution {
-            Some(Distribution::Zipf(of) | Distribution::Hot(of, _)) => of == theta,
-            law => theta == 0.0 && law == Some(Distribution::Uniform),
+        let facts = contender.cell.facts();
+        let is = |fact: &Value, value: &Value| match (fact.as_str(), value.as_str()) {
+            // The details are parts with commas between them.
+            (Some(fact), Some(value)) => fact == value || fact.split(", ").any(|part| part == value),
+            _ => fact == value,
         };
-        let is_share = |updates| contender.cell.update_percent == Some(updates);
-        contender.name == self.name && self.theta.is_none_or(is_law) && self.updates.is_none_or(is_share)
+        let has =
+            |(name, value): (&String, &Value)| facts.iter().any(|(of, fact)| *of == name.as_str() && is(fact, value));
+        contender.name == self.name && self.at.iter().all(has)
     }
 }
 
@@ -219,6 +234,10 @@ fn check(figure: &Figure) -> Result<(), String> {
         }
         if sides.iter().any(|side| side.threads == 0) {
             return Err(format!("{names}: 0 threads do nothing"));
+        }
+        let known: Vec<&str> = Cell::default().facts().into_iter().map(|(name, _)| name).collect();
+        if let Some(name) = sides.iter().flat_map(|side| side.at.keys()).find(|name| !known.contains(&name.as_str())) {
+            return Err(format!("{names}: `{name}` is no parameter; known are {}", known.join(", ")));
         }
         if sides[0] == sides[1] {
             return Err(format!("{names}: with as many threads it is compared with itself"));

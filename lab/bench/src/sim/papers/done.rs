@@ -72,6 +72,15 @@ fn compare(claim: &Claim, ahead: &Row, behind: &Row) -> Option<Finding> {
     Some(judge(claim, &figures(ahead)?, &figures(behind)?, swept))
 }
 
+/// Returns a row's figure on the machine as it is, with the first seed.
+pub fn first(row: &Row, by: Measure) -> Option<f64> {
+    let cells = match by {
+        Measure::Throughput => [&row.sweep, &row.seeds].into_iter().find(|cells| !cells.is_empty()),
+        count => row.counts.get(count.name()),
+    };
+    cells?.first().copied()
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::{TINY, args, one};

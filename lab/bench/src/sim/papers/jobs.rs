@@ -123,6 +123,7 @@ fn words(job: &Job<'_>, args: &SimPapers) -> Vec<OsString> {
     args.program.iter().for_each(|program| option("program", program));
     args.from.iter().for_each(|program| option("from", program));
     args.sweep.iter().for_each(|texts| option("sweep", texts));
+    args.later.iter().for_each(|times| option("later", &times.to_string()));
     option("runs", &args.runs.to_string());
     option("seed", &args.seed.to_string());
     option("cell", &format!("{}:{}", job.cell.figure, job.cell.side));

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use archipelago_sim::machine::{Number, Origin};
 use archipelago_sim::{Machine, Variation};
 
-use super::data::{Claim, Paper};
+use super::data::{Claim, Paper, Side};
 use super::done::Done;
 use super::repeat::MEASURED_BY;
 use super::split::decided_by;
@@ -168,11 +168,7 @@ impl Line {
             Measure::Throughput => String::new(),
             count => format!(", {}", count.title()),
         };
-        let [of, to] = [&ahead, &behind].map(|side| {
-            let theta = side.theta.map(|theta| format!(", θ {theta}")).unwrap_or_default();
-            let updates = side.updates.map(|updates| format!(", {updates} % updates")).unwrap_or_default();
-            format!("`{}`{theta}{updates}", side.name)
-        });
+        let [of, to] = [&ahead, &behind].map(Side::title);
         let found = done.finding(claim);
         let verdict = found.as_ref().map_or(Verdict::Unresolved, |found| found.verdict);
         let cells = found.as_ref().map_or("- | - | - | unresolved: not run".to_owned(), cells);

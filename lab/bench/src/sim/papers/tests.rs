@@ -12,7 +12,7 @@ fn folder() -> PathBuf {
 
 pub fn args(folder: &Path) -> SimPapers {
     let (folder, runs, seed) = (folder.to_owned(), 1, 1);
-    let (only, figure, sweep, more_runs, out, jobs, program, from, judge, cell, write) = Default::default();
+    let (only, figure, sweep, more_runs, out, jobs, program, from, judge, later, cell, write) = Default::default();
     SimPapers {
         only,
         figure,
@@ -27,6 +27,7 @@ pub fn args(folder: &Path) -> SimPapers {
         program,
         from,
         judge,
+        later,
         cell,
         write,
     }
@@ -141,14 +142,15 @@ fn a_small_paper_becomes_a_table() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A claim may compare a contender with itself under other shares of updates. Each side has a row of its own.
+/// A claim may compare a contender with itself under another value of a parameter. Each side has a row of its own.
 #[test]
-fn shares_of_updates_are_sides() {
+fn values_of_a_parameter_are_sides() {
     let run = "run = \"sets --structure list --count 64 --update-percent 2,80 --micros 20 --warm 0 --min-ops 0\"";
     let text = TINY.replace("run = \"locks --micros 20 --warm 0 --min-ops 0\"", run);
     let start = text.find("claim").unwrap();
     let with = |claims: &str| format!("{}claim = [{claims}]", &text[..start]);
-    let claim = "{ ahead = \"rlu\", updates = 80, behind = \"rlu\", behind_updates = 2, by = \"repeats\" }";
+    let claim = "{ ahead = \"rlu\", at = { update_percent = 80 }, behind = \"rlu\", behind_at = { update_percent = 2 }, \
+                 by = \"repeats\" }";
     let folder = one("shares", &with(claim));
     let paper = &data::read(&folder, None).unwrap()[0];
     let planned = plan(paper, &paper.figure[0], &args(&folder)).unwrap();
@@ -157,9 +159,11 @@ fn shares_of_updates_are_sides() {
     let table = table::paper(paper, &[Done::of(&paper.figure[0], &planned, Vec::new())], &args(&folder));
     assert!(table.contains("| `rlu`, 80 % updates ÷ `rlu`, 2 % updates, attempts repeated |"), "{table}");
     std::fs::remove_dir_all(folder).unwrap();
-    for (wrong, says) in
-        [(claim.replace("80", "50"), "no contender rlu"), (claim.replace("= 80", "= 2"), "compared with itself")]
-    {
+    for (wrong, says) in [
+        (claim.replace("80", "50"), "no contender `rlu`, 50 % updates"),
+        (claim.replace("= 80", "= 2"), "compared with itself"),
+        (claim.replace("{ update_percent = 2 }", "{ updates = 2 }"), "`updates` is no parameter; known are workload, "),
+    ] {
         let folder = one("no-shares", &with(&wrong));
         let planned = data::read(&folder, None)
             .and_then(|papers| plan(&papers[0], &papers[0].figure[0], &args(&folder)).map(|_| ()));

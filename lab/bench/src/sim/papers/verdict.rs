@@ -112,26 +112,10 @@ mod tests {
 
     fn claim(within: Option<f64>) -> Claim {
         let (ahead, behind) = ("nr".to_owned(), "sl".to_owned());
-        let (threads, behind_threads, theta, behind_theta) = (None, None, None, None);
-        let (updates, behind_updates) = (None, None);
+        let (threads, behind_threads, at, behind_at) = Default::default();
         let (ratio, by, ours, reason) = (Some(8.0), Measure::Throughput, false, String::new());
         let or_better = false;
-        Claim {
-            ahead,
-            threads,
-            behind,
-            behind_threads,
-            theta,
-            behind_theta,
-            updates,
-            behind_updates,
-            ratio,
-            within,
-            or_better,
-            by,
-            ours,
-            reason,
-        }
+        Claim { ahead, threads, behind, behind_threads, at, behind_at, ratio, within, or_better, by, ours, reason }
     }
 
     fn verdict(within: Option<f64>, ahead: &[f64], behind: &[f64]) -> Verdict {
