@@ -173,6 +173,25 @@ fn values_of_a_parameter_are_sides() {
     }
 }
 
+/// A value is a field's whole text, or one of the parts of its details. So 1 warehouse is not 11, and Zipf 0.9 not 0.99.
+#[test]
+fn a_value_is_a_whole_part() {
+    let run = "run = \"txn --workload tpcc --warehouses 1,11 --micros 20 --warm 0 --min-ops 0\"";
+    let text = TINY.replace("run = \"locks --micros 20 --warm 0 --min-ops 0\"", run);
+    let claim = "{ ahead = \"silo-art\", at = { details = \"11 warehouses\" }, behind = \"silo-art\", \
+                 behind_at = { details = \"1 warehouses\" } }";
+    let folder = one("parts", &format!("{}claim = [{claim}]", &text[..text.find("claim").unwrap()]));
+    let paper = &data::read(&folder, None).unwrap()[0];
+    let what = parse(&command(paper, &paper.figure[0], &args(&folder))).unwrap();
+    let cells: Vec<String> = contenders(&what).unwrap().iter().map(|found| found.cell.details.clone()).collect();
+    assert!(cells[0].starts_with("1 warehouses, SCALED") && cells[1].starts_with("11 warehouses, SCALED"), "{cells:?}");
+    for side in sides(&paper.figure[0]) {
+        let found = contenders(&what).unwrap().iter().filter(|contender| side.is(contender)).count();
+        assert_eq!(found, 1, "{side:?}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 #[test]
 fn some_figures_are_swept() {
     let folder = one("swept", TINY);
