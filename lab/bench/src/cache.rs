@@ -7,6 +7,7 @@
 //! | `trace-zipf`, `trace-loop`, `trace-scan`, `trace-file` | the trace's keys in order; a missing record is stored. The report gives the hits of an empty cache in one pass, beside the most that any cache could have |
 
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use archipelago_platform::SIMULATED;
 use archipelago_platform::sync::Arc;
@@ -43,9 +44,17 @@ struct Work {
     records: usize,
     room: Room,
     /// The keys to request, in order and repeatedly, instead of keys by Zipf's law.
-    trace: Option<&'static [u64]>,
+    trace: Option<Trace>,
     /// All caches.
     caches: &'static [caches::Known],
+}
+
+/// A trace, which is kept until the program ends. The contenders of a cell (a workload with its parameters) share it.
+#[derive(Clone, Copy)]
+struct Trace {
+    keys: &'static [u64],
+    /// The most hits that any cache of the cell's size could have. Counting them takes longer than a measurement.
+    best: &'static OnceLock<usize>,
 }
 
 /// A cache, and the keys that each thread requests.
@@ -79,7 +88,7 @@ impl Program for Clients {
         (0..most).rev().for_each(|rank| client.set(scatter(rank, records as u64), rank));
         drop(client);
         let stream = |thread: usize| match trace {
-            Some(trace) => trace.into(),
+            Some(trace) => trace.keys.into(),
             None => traces::zipf(records as u64, theta, STREAM, seed * 1000 + thread as u64).into(),
         };
         Shared { cache, streams: (0..threads).map(stream).collect() }
@@ -106,24 +115,19 @@ impl Program for Clients {
     fn notes(&self, _: &Shared) -> Vec<String> {
         let Work { room, trace, .. } = self.work;
         let entries = room.records;
-        let note = |trace: &'static [u64]| {
+        let note = |Trace { keys, best }: Trace| {
             let cache = (self.make)(room);
-            let percent = |hits: usize| 100.0 * hits as f64 / trace.len().max(1) as f64;
-            let (hits, best) = (percent(caches::hits(&*cache, trace)), percent(traces::optimum(trace, entries)));
-            format!("{entries} of {} requests' records: {hits:.2} % hits, the best {best:.2} %", trace.len())
+            let percent = |hits: usize| 100.0 * hits as f64 / keys.len().max(1) as f64;
+            let best = *best.get_or_init(|| traces::optimum(keys, entries));
+            let (hits, best) = (percent(caches::hits(&*cache, keys)), percent(best));
+            format!("{entries} of {} requests' records: {hits:.2} % hits, the best {best:.2} %", keys.len())
         };
         trace.map(note).into_iter().collect()
     }
 }
 
-/// Returns the trace of a workload, or `None` if the workload has none. The contenders of a cell (a workload with its
-/// parameters) share the trace, which is kept until the program ends.
-fn trace<C: clap::Args>(
-    args: &Cache<C>,
-    workload: &str,
-    records: usize,
-    theta: f64,
-) -> Result<Option<&'static [u64]>, Failure> {
+/// Returns the trace of a workload, or `None` if the workload has none.
+fn trace<C: clap::Args>(args: &Cache<C>, workload: &str, records: usize, theta: f64) -> Result<Option<Trace>, Failure> {
     let keys = records as u64;
     let made = match workload {
         "trace-zipf" => traces::zipf(keys, theta, TRACE, 1),
@@ -142,7 +146,7 @@ fn trace<C: clap::Args>(
         }
         _ => return Ok(None),
     };
-    Ok(Some(made.leak()))
+    Ok(Some(Trace { keys: made.leak(), best: Box::leak(Box::default()) }))
 }
 
 /// Returns the caches of `caches` that the arguments name, in one cell for each workload, exponent and percentage of

@@ -325,10 +325,16 @@ fn stores_are_measured() {
 
 #[test]
 fn caches_and_spaces_are_measured() {
-    let kept = "bench cache --workload trace-loop --count 400 --capacity-percent 50";
+    let requests: String = (0..2_000).map(|at| format!("{} {at}\n", at * at % 601)).collect();
+    let trace = Temporary::new("requests", requests.as_bytes());
+    let cached = "bench cache --count 400 --capacity-percent 50";
+    let of_file = format!("{cached} --workload trace-file --trace {}", trace.path());
+    let of_loop = format!("{cached} --workload trace-loop --cache sieve,kyoto");
+    let best = ["the best", "% hits", "sieve", "kyoto"];
     measured(&[
-        ("bench cache --count 400 --capacity-percent 50", &["s3-fifo", "sieve", "sampled-lru", "kyoto"]),
-        (kept, &["the best", "% hits", "sieve", "kyoto"]),
+        (cached, &["s3-fifo", "sieve", "sampled-lru", "kyoto"]),
+        (&of_file, &[&best[..], &["200 of 2000 requests"]].concat()),
+        (&of_loop, &best),
         ("bench ranges", &["ranges", "rwlock", "spf", "psearchy"]),
     ]);
     let said = sentence(run(&["bench", "cache", "--workload", "trace-file"], b""));
