@@ -24,19 +24,26 @@ const CHANGED: f64 = 0.1;
 /// the two.
 ///
 /// # Errors
-/// If a process cannot be started, or `out` cannot be read.
+/// If `out` has no rows to compare with or cannot be read, or a process cannot be started.
 pub fn compare(papers: &[Paper], args: &SimPapers, programs: &Programs, out: &mut Out) -> Result<(), Failure> {
     let usual = SimPapers { later: None, ..args.clone() };
     let later = SimPapers { sweep: None, runs: 1, more_runs: None, ..args.clone() };
+    let figures = || papers.iter().flat_map(|paper| chosen(paper, args).map(move |figure| (paper, figure)));
+    let rows =
+        |(paper, figure), args, out: &Out| Ok::<_, Failure>(plan(paper, figure, args)?.found(&programs.own, out));
+    let there: Vec<Rows> = figures().map(|figure| rows(figure, &usual, out)).collect::<Result<_, _>>()?;
+    if there.iter().all(Vec::is_empty) {
+        return Err(Failure::new(
+            "--later: --out has none of the rows to compare with; measure them first, with the same --program, --sweep, --runs \
+             and --seed",
+        ));
+    }
     if !args.judge {
         jobs::measure(papers, &later, args.jobs.unwrap_or(1), &programs.own, out)?;
     }
     let mut changes = Changes::default();
-    for paper in papers {
-        for figure in chosen(paper, args) {
-            let rows = |args| Ok::<_, Failure>(plan(paper, figure, args)?.found(&programs.own, out));
-            changes.add(paper, figure, &rows(&usual)?, &rows(&later)?);
-        }
+    for (figure, usual) in figures().zip(&there) {
+        changes.add(figure.0, figure.1, usual, &rows(figure, &later, out)?);
     }
     print(changes.text(args.later.unwrap_or(1)))?;
     Ok(())
@@ -177,6 +184,8 @@ mod tests {
         let usual = SimPapers { out: Some(out.clone()), program: Some("p".to_owned()), ..args(&folder) };
         execute(&usual).unwrap();
         let later = SimPapers { later: Some(3), ..usual.clone() };
+        let other = SimPapers { program: Some("q".to_owned()), ..later.clone() };
+        assert!(execute(&other).unwrap_err().to_string().contains("--out has none of the rows"));
         let papers = data::read(&folder, None).unwrap();
         for side in 0..4 {
             let cell = Some(crate::args::Cell { figure: 0, side });
