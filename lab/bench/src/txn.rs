@@ -190,7 +190,7 @@ fn cells<C: clap::Args>(args: &Txn<C>, rows: usize, whole: bool) -> Result<Vec<(
         } else if workload.starts_with("tpcc") {
             let scale = if args.whole || whole && !args.small { Scale::WHOLE } else { Scale::SMALL };
             let numbers = if args.warehouses.is_empty() { &[0][..] } else { &args.warehouses };
-            cells.extend(numbers.iter().map(|&number| tpcc(workload, number as u16, scale)));
+            cells.extend(numbers.iter().map(|&number| tpcc(workload, number as u16, scale, numbers.len() > 1)));
         } else {
             ycsb(args, workload, rows, &mut cells);
         }
@@ -198,11 +198,13 @@ fn cells<C: clap::Args>(args: &Txn<C>, rows: usize, whole: bool) -> Result<Vec<(
     Ok(cells)
 }
 
-/// Returns TPC-C's cell with this many warehouses; 0 stands for one for each thread.
-fn tpcc(workload: &'static str, warehouses: u16, scale: Scale) -> (Cell, Workload) {
+/// Returns TPC-C's cell with this many warehouses; 0 stands for one for each thread. `several` tells whether there are
+/// cells with other numbers.
+fn tpcc(workload: &'static str, warehouses: u16, scale: Scale, several: bool) -> (Cell, Workload) {
     let many = if warehouses == 0 { "a warehouse a thread".into() } else { format!("{warehouses} warehouses") };
     let scaled = if scale == Scale::WHOLE { "" } else { ", SCALED: 1,000 items, 30 customers a district" };
-    let cell = Cell { details: format!("{many}{scaled}"), ..Cell::of(workload) };
+    let details = format!("{many}{scaled}");
+    let cell = Cell { details, among: several.then_some(many), ..Cell::of(workload) };
     (cell, Workload::Tpcc { warehouses, scale, pair: workload == "tpcc-pair" })
 }
 

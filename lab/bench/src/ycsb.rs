@@ -268,7 +268,8 @@ where
             let work = Work { workload, distribution, keys: kind.clone(), count };
             let details = format!("{} keys", kind.name());
             let (distribution, count) = (Some(distribution), Some(count));
-            let cell = Cell { distribution, count, details, ..Cell::of(workload.name()) };
+            let among = (args.count.len() > 1).then(|| format!("{} keys", work.count));
+            let cell = Cell { distribution, count, details, among, ..Cell::of(workload.name()) };
             for info in &indexes {
                 let work = work.clone();
                 Own::dispatch(info, &mut Simulate { work, cell: &cell, contenders: &mut contenders });

@@ -28,6 +28,9 @@ pub struct Cell {
     pub count: Option<usize>,
     /// Other differences, in words.
     pub details: String,
+    /// In words, what distinguishes the cell from cells of the same run that share the parameters above but for the
+    /// details and the items.
+    pub among: Option<String>,
 }
 
 impl Cell {
@@ -54,7 +57,8 @@ impl Cell {
         let updates = self.update_percent.map(|percent| format!(" {percent}%"));
         let distribution = updates.as_ref().and(self.distribution).map(|distribution| format!(" {distribution}"));
         let work = self.external_work.filter(|work| *work > 0).map(|work| format!(" e={work}"));
-        [Some(self.workload.clone()), updates, distribution, work].into_iter().flatten().collect()
+        let among = self.among.as_ref().map(|among| format!(" {among}"));
+        [Some(self.workload.clone()), updates, distribution, work, among].into_iter().flatten().collect()
     }
 
     /// Returns the same as [`column`](Self::column), with the workload described in a few words.

@@ -185,6 +185,9 @@ fn a_value_is_a_whole_part() {
     let what = parse(&command(paper, &paper.figure[0], &args(&folder))).unwrap();
     let cells: Vec<String> = contenders(&what).unwrap().iter().map(|found| found.cell.details.clone()).collect();
     assert!(cells[0].starts_with("1 warehouses, SCALED") && cells[1].starts_with("11 warehouses, SCALED"), "{cells:?}");
+    // Tables have a column for each.
+    let columns: Vec<String> = contenders(&what).unwrap().iter().map(|found| found.cell.column()).collect();
+    assert_eq!(columns, ["tpcc 1 warehouses", "tpcc 11 warehouses"]);
     for side in sides(&paper.figure[0]) {
         let found = contenders(&what).unwrap().iter().filter(|contender| side.is(contender)).count();
         assert_eq!(found, 1, "{side:?}");
