@@ -329,7 +329,7 @@ fn caches_and_spaces_are_measured() {
     let trace = Temporary::new("requests", requests.as_bytes());
     let cached = "bench cache --count 400 --capacity-percent 50";
     let of_file = format!("{cached} --workload trace-file --trace {}", trace.path());
-    let of_loop = format!("{cached} --workload trace-loop --cache sieve,kyoto");
+    let of_loop = format!("{cached} --workload trace-loop");
     let best = ["the best", "% hits", "sieve", "kyoto"];
     measured(&[
         (cached, &["s3-fifo", "sieve", "sampled-lru", "kyoto"]),
