@@ -24,7 +24,8 @@ use core::fmt;
 use std::io::{self, Read, Write};
 
 use crate::db::functions::Functions;
-use crate::db::table::{Hashing, Keyed};
+use crate::db::hashing::Hashing;
+use crate::db::table::Keyed;
 use crate::db::{Change, DATABASES, Db, Random};
 use crate::reply::Fault;
 use input::{Input, LIMIT};

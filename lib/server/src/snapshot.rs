@@ -28,7 +28,7 @@ use archipelago_platform::sync::{Arc, Mutex};
 use archipelago_platform::topology::Topology;
 use archipelago_platform::{panics, thread};
 
-use crate::db::table::Hashing;
+use crate::db::hashing::Hashing;
 use crate::db::value::Entry;
 use crate::db::{Db, image};
 use crate::log::{Refusal, Store};

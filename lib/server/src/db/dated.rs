@@ -12,9 +12,10 @@
 //!   the table.
 
 use super::hash::{Field, pairs, remove_packed, set_packed, spot, table_of};
+use super::hashing::Hashing;
 use super::pack::Pack;
 use super::small::Small;
-use super::table::{Hashing, Keyed, Table};
+use super::table::{Keyed, Table};
 use super::tree::Tree;
 
 fn is_due(at: u64, now: u64) -> bool {

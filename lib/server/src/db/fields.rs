@@ -12,7 +12,8 @@
 //! at least one field that expires.
 
 use super::hash::Hash;
-use super::table::{Hashing, Keyed};
+use super::hashing::Hashing;
+use super::table::Keyed;
 use super::value::{Container, Entry, Value};
 use super::{Change, Space, View};
 use crate::reply::Fault;

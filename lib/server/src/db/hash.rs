@@ -2,9 +2,10 @@
 //! that expire have two forms of their own ([`dated`](super::dated)).
 
 use super::dated::{Few, Many};
+use super::hashing::Hashing;
 use super::pack::{Offset, Pack};
 use super::small::Small;
-use super::table::{Hashing, Keyed, Table};
+use super::table::{Keyed, Table};
 
 /// The most fields of a packed hash.
 pub const MOST_PACKED: usize = 128;

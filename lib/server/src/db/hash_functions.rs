@@ -1,8 +1,9 @@
 //! Tests that all tables of a database have the database's hash function.
 
 use super::hash::Hash;
+use super::hashing::Hashing;
 use super::set::Set;
-use super::table::{Hashing, Keyed, Table};
+use super::table::{Keyed, Table};
 use super::value::Value;
 use super::walk::tests::change;
 use super::zset::Zset;

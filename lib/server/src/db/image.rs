@@ -10,11 +10,12 @@
 //! values, and scores outside packs, have eight bytes. A byte string follows its length. Malformed bytes are refused.
 
 use super::hash::Hash;
+use super::hashing::Hashing;
 use super::list::{End, List};
 use super::pack::Pack;
 use super::set::Set;
 use super::stream::{Group, Id, Pending, Stream};
-use super::table::{Hashing, Keyed};
+use super::table::Keyed;
 use super::value::{Container, Entry, Value};
 use super::zset::Zset;
 use crate::operation::{Input, put_bytes, put_number};

@@ -3,8 +3,9 @@
 
 use std::borrow::Cow;
 
+use super::hashing::Hashing;
 use super::small::Small;
-use super::table::{Hashing, Keyed, Table};
+use super::table::{Keyed, Table};
 use super::value::canonical;
 use crate::reply::integer;
 

@@ -5,11 +5,12 @@ use std::borrow::Cow;
 use archipelago_platform::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::hash::Hash;
+use super::hashing::Hashing;
 use super::list::List;
 use super::set::Set;
 use super::small::Small;
 use super::stream::Stream;
-use super::table::{Hashing, Keyed};
+use super::table::Keyed;
 use super::zset::Zset;
 use crate::reply::integer;
 

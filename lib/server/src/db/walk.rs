@@ -17,7 +17,8 @@ use std::collections::BTreeMap;
 use archipelago_platform::sync::Mutex;
 
 use super::functions::Functions;
-use super::table::{Hashing, Keyed, Table};
+use super::hashing::Hashing;
+use super::table::{Keyed, Table};
 use super::value::Entry;
 use super::{Db, Watch, image};
 use crate::operation::{Input, put_bytes, put_number};

@@ -6,9 +6,10 @@ use core::slice;
 
 use archipelago_platform::sync::Arc;
 
+use super::hashing::Hashing;
 use super::pack::Pack;
 use super::seen::{look, read, wrote};
-use super::table::{Hashing, Keyed, Table};
+use super::table::{Keyed, Table};
 use super::tree::Tree;
 
 /// The most members of a packed sorted set.

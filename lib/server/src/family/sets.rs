@@ -4,8 +4,9 @@ use std::borrow::Cow;
 
 use crate::args::Args;
 use crate::command::{ALL_KEYS, Command, Keys, ONE_KEY, category, flag};
+use crate::db::hashing::Hashing;
 use crate::db::set::Set;
-use crate::db::table::{Hashing, Keyed};
+use crate::db::table::Keyed;
 use crate::db::{Change, View};
 use crate::family::generic::Scan;
 use crate::family::hashes::{FEW, MOST_REPEATED, choose};

@@ -5,7 +5,7 @@ use std::io::Read;
 use crc::{CRC_64_REDIS, Crc, Digest, Table};
 
 use super::Error;
-use crate::db::table::Hashing;
+use crate::db::hashing::Hashing;
 use crate::reply::integer;
 
 /// The checksum of RDB.

@@ -6,11 +6,11 @@ use super::Error;
 use super::input::Input;
 use super::packed::{intset, ziplist, zipmap};
 use crate::db::hash::Hash;
+use crate::db::hashing::Hashing;
 use crate::db::list::{End, List};
 use crate::db::listpack::{self, Item};
 use crate::db::set::Set;
 use crate::db::stream::{Group, Id, Stream};
-use crate::db::table::Hashing;
 use crate::db::value::{Container, Value};
 use crate::db::zset::Zset;
 

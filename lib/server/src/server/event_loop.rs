@@ -1,11 +1,14 @@
 //! An event loop.
 //!
-//! A loop works in rounds. In a round, up to [`REQUESTS`] requests of each *active* client (a client that may have
+//! A loop works in rounds. In a round, up to [`round::REQUESTS`] requests of each *active* client (a client that may have
 //! requests or answers) are processed. Their changes form one batch for the combiner (the thread that applies changes
 //! to a replica, in node replication). Reads are carried out on the loop's replica, and long reads in other threads.
 //! Answers are sent in the order of requests. So after a change, a client's further changes join the same batch, but
 //! any other request waits for the next round. Between two rounds the loop polls for events. So a request of a client
 //! that is not held up waits for at most one round of all other clients.
+
+mod accept;
+mod round;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -14,24 +17,18 @@ use archipelago_platform::atomic::Ordering::{Relaxed, Release};
 use archipelago_platform::sync::Arc;
 use archipelago_platform::time::{Duration, Instant};
 use archipelago_replicate::Handle;
-use mio::net::{TcpListener as Listener, TcpStream};
+use mio::net::TcpListener as Listener;
 use mio::{Events, Interest, Poll, Token};
-use socket2::{SockRef, TcpKeepalive};
 
-use super::access::Identity;
 use super::client::Client;
 use super::clients;
 use super::now;
-use super::requests::Looked;
-use super::shared::{Card, Letter, Shared, Verdict, lock};
-use super::wire::Wire;
-use crate::args::Args;
+use super::shared::{Letter, Shared, Verdict, lock};
 use crate::blocked::Owner;
-use crate::command::{self, flag};
-use crate::db::{Db, Outcome, Random};
-use crate::operation::{Read, Write};
-use crate::reply::{Fault, Protocol, Reply};
-use crate::session::{Moment, Session, Step};
+use crate::db::{Db, Random};
+use crate::operation::Write;
+use crate::reply::{Protocol, Reply};
+use crate::session::Step;
 
 /// The token of the waker for letters, which are messages from other threads.
 pub const LETTERS: Token = Token(usize::MAX);
@@ -39,14 +36,8 @@ pub const LETTERS: Token = Token(usize::MAX);
 const LISTENER: usize = usize::MAX - 1;
 /// The maximum number of listeners.
 const LISTENERS: usize = 2;
-/// The maximum number of requests of one client in a round.
-const REQUESTS: usize = 64;
-/// The number of bytes of one client's requests after which the client's round ends.
-const REQUEST_BYTES: usize = 1 << 20;
 /// The maximum number of bytes of one read.
 const READ: usize = 64 << 10;
-/// The maximum number of connections accepted in a row.
-const ACCEPTS: usize = 64;
 /// The interval at which the first loop checks for expired keys and due fields. If there are none, a check takes
 /// O(log n), and nothing enters the log.
 const TICK: Duration = Duration::from_millis(100);
@@ -57,26 +48,6 @@ const BUSY_TICK: Duration = Duration::from_millis(1);
 /// The most expired keys, and the most due fields, of a database that are removed at a time. Removing so many keys
 /// takes a fraction of a millisecond.
 const EXPIRED: u32 = 500;
-
-/// The answer to a connection that is refused: in plain text, and as an alert of TLS (`access_denied`, `internal_error`).
-type Refused = (&'static str, &'static [u8]);
-const PROTECTED: Refused = (
-    "-DENIED Running in protected mode: no password is set, so that only clients of this machine are let in. Start with --requirepass to let in others.\r\n",
-    &[21, 3, 3, 0, 2, 2, 49],
-);
-const CROWDED: Refused = ("-ERR max number of clients reached\r\n", &[21, 3, 3, 0, 2, 2, 80]);
-
-/// Makes the kernel probe a connection that was silent for this time, and end it if nothing answers: without probes a
-/// connection whose other side has vanished stays for ever. As in Redis, there are three probes, at intervals of a
-/// third of this time.
-fn keep_alive(stream: &TcpStream, seconds: u64) {
-    if seconds > 0 {
-        let interval = Duration::from_secs((seconds / 3).max(1));
-        let probes =
-            TcpKeepalive::new().with_time(Duration::from_secs(seconds)).with_interval(interval).with_retries(3);
-        let _ = SockRef::from(stream).set_tcp_keepalive(&probes);
-    }
-}
 
 /// The changes of a round, each with the client that made it, or `None` if the server made it.
 type Batch = (Vec<Option<Owner>>, Vec<Write>);
@@ -197,84 +168,6 @@ impl Loop {
         {
             self.active.push(slot);
         }
-    }
-
-    fn accept(&mut self) {
-        self.accepts = false;
-        (0..self.listeners.len()).for_each(|number| self.accept_at(number));
-    }
-
-    fn accept_at(&mut self, number: usize) {
-        for _ in 0..ACCEPTS {
-            let (listener, secure) = &self.listeners[number];
-            match listener.accept() {
-                Ok((stream, _)) => self.deal(stream, *secure),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {
-                }
-                // There are no descriptors or there is no memory; both may be available later. The connection stays in the
-                // queue, so an immediate retry would repeat without end.
-                Err(_) => {
-                    self.accept_again = Some(Instant::now() + TICK);
-                    return;
-                }
-            }
-        }
-        self.accepts = true;
-    }
-
-    /// Passes a connection to the next loop in turn.
-    fn deal(&mut self, stream: TcpStream, secure: bool) {
-        let to = self.next_loop % self.shared.mail.len();
-        self.next_loop += 1;
-        if to == self.number {
-            self.admit(stream, secure);
-        } else {
-            self.shared.post(to, Letter::Client(stream, secure));
-        }
-    }
-
-    fn admit(&mut self, mut stream: TcpStream, secure: bool) {
-        let _ = stream.set_nodelay(true);
-        keep_alive(&stream, self.shared.config.get("tcp-keepalive").parse().unwrap_or(0));
-        let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else { return };
-        let shared = &self.shared;
-        let open = shared.acl.is_open();
-        let most = shared.config.get("maxclients").parse().unwrap_or(usize::MAX);
-        let refusal = if open && shared.config.get("protected-mode") == "yes" && !peer.ip().to_canonical().is_loopback()
-        {
-            Some(&PROTECTED)
-        } else if lock(&shared.clients).len() >= most {
-            Some(&CROWDED)
-        } else {
-            None
-        };
-        let id = shared.counts.connections.fetch_add(1, Relaxed) + 1;
-        if let Some((plain, alert)) = refusal {
-            shared.counts.rejected.fetch_add(1, Relaxed);
-            let _ = io::Write::write(&mut stream, if secure { alert } else { plain.as_bytes() });
-            return;
-        }
-        let terms = shared.terms.as_ref().filter(|_| secure);
-        let Ok(mut wire) = Wire::new(stream, terms) else { return };
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.clients.push(None);
-            self.clients.len() - 1
-        });
-        if self.poll.registry().register(wire.source(), Token(slot), Interest::READABLE | Interest::WRITABLE).is_err() {
-            self.free.push(slot);
-            return;
-        }
-        let owner = Owner { at: self.number, slot, id };
-        let card = Arc::new(Card::new(owner, peer, local));
-        lock(&shared.clients).insert(id, card.clone());
-        if secure {
-            self.shaking.push_back((Instant::now() + shared.patience, owner));
-        }
-        let mut client = Client::new(wire, card, Identity::new(&self.shared.acl), open);
-        client.session = self.session();
-        self.clients[slot] = Some(client);
-        self.wake(slot);
     }
 
     /// Processes the letters from other threads.
@@ -523,218 +416,6 @@ impl Loop {
             self.commit((vec![None], vec![Write::Expire { now, most: EXPIRED }]));
         }
         expired > EXPIRED as usize
-    }
-
-    /// Processes each active client once.
-    fn round(&mut self) {
-        let slots = core::mem::take(&mut self.active);
-        let mut batch = Batch::default();
-        for slot in &slots {
-            // The client is taken out of its slot, so that commands of the server can access the other clients.
-            let Some(mut client) = self.clients[*slot].take() else { continue };
-            client.active = false;
-            let more = client.waits == 0 && self.take_requests(&mut client, &mut batch);
-            let idle = client.waits == 0;
-            self.clients[*slot] = Some(client);
-            if more && (idle || !self.shared.store.waits()) {
-                self.wake(*slot);
-            }
-        }
-        self.commit(batch);
-        for slot in slots {
-            let Some(client) = self.clients[slot].as_mut() else { continue };
-            let full = !client.takes();
-            client.send();
-            client.show();
-            if client.waiting() > 0 {
-                client.limit(self.shared.limits.all());
-            }
-            if client.is_over() {
-                self.remove(slot);
-            } else if full && client.takes() && client.waits == 0 {
-                self.wake(slot);
-            }
-        }
-    }
-
-    /// Processes requests of a client. Changes are added to the batch. Reads are carried out only while the client has no
-    /// change in the batch. Returns whether there may be more requests.
-    fn take_requests(&mut self, client: &mut Client, batch: &mut Batch) -> bool {
-        let mut bytes = 0;
-        if let Some(reply) = client.late.take() {
-            client.answer(&reply);
-            // Bytes after a malformed request are not a request.
-            if client.ends {
-                return false;
-            }
-        }
-        // Changes send messages to listeners, and all requests send messages to monitors, so requests wait while a mailbox is
-        // full.
-        if (self.shared.listens() || self.shared.is_monitored()) && self.shared.is_full() {
-            return true;
-        }
-        for _ in 0..REQUESTS {
-            if !client.takes() {
-                return false;
-            }
-            if bytes > REQUEST_BYTES {
-                return true;
-            }
-            let args = match client.held.take() {
-                Some(args) => args,
-                None => match client.parse() {
-                    Ok(Some(args)) => args,
-                    Ok(None) if client.receive(&mut self.room) => continue,
-                    Ok(None) => return client.readable,
-                    Err(malformed) => {
-                        client.ends = true;
-                        return !self.reply(client, Reply::Error(Fault::made(malformed.0)));
-                    }
-                },
-            };
-            bytes += args.bytes();
-            // After a change, only further changes are processed; any other request waits. (If a change is refused, its
-            // answer waits.)
-            if client.waits > 0 && command::find(&args[0]).is_none_or(|command| !command.has(flag::WRITE)) {
-                client.held = Some(args);
-                return true;
-            }
-            if self.shared.pause.holds(&client.session, &args) {
-                client.held = Some(args);
-                return true;
-            }
-            if !self.request(client, args, batch) {
-                return client.blocked.is_none() && !client.aside;
-            }
-        }
-        true
-    }
-
-    /// Carries out a request. Returns whether the next request may be processed.
-    fn request(&mut self, client: &mut Client, args: Args, batch: &mut Batch) -> bool {
-        self.shared.counts.commands.fetch_add(1, Relaxed);
-        self.shared.end_keeping(client);
-        client.end_caching(&args);
-        self.look(client);
-        // The client's user was removed, or may no longer read one of the client's channels. This request is not
-        // carried out, although the letter about the change of users may not have arrived yet.
-        if client.ends {
-            return false;
-        }
-        // The request comes from a browser that a page made connect to this port.
-        if [&b"post"[..], b"host:"].iter().any(|word| args[0].eq_ignore_ascii_case(word)) {
-            client.dead = true;
-            return false;
-        }
-        let moment = Moment { now: now(), seed: self.random.draw(), wishes: self.shared.shown_wishes() };
-        let step = match self.refused(client, &args, moment) {
-            Some(step) => step,
-            None => {
-                client.session.no_room = self.shared.room.is_full();
-                self.shared.show(client, &args);
-                client.session.accept(args, moment)
-            }
-        };
-        let step = match step {
-            // Only the database knows whether the function changes anything.
-            Step::Write(Write::Call(call)) if call.command.name == "fcall" => Step::Read(Read::Call(call)),
-            step => step,
-        };
-        self.note_own(client, &step);
-        let reply = match step {
-            Step::Reply(reply) => reply,
-            Step::Read(Read::Call(call)) if call.command.name == "ping" && client.hears_in_answers() => {
-                super::transaction::pong(&call.args)
-            }
-            Step::Read(Read::Call(call)) => match self.read(client, call) {
-                Looked::Answer(reply) => reply,
-                Looked::Aside => return false,
-                Looked::Writes(call) => return self.change(client, Write::Call(call), batch),
-            },
-            Step::Write(write) => return self.change(client, write, batch),
-            Step::Server(command, args) => return self.serve_timed(client, command, args),
-            Step::Close(reply) => {
-                client.ends = true;
-                reply
-            }
-        };
-        self.reply(client, reply)
-    }
-
-    /// Returns the step for a request that the client may not send.
-    fn refused(&self, client: &mut Client, args: &Args, moment: Moment) -> Option<Step> {
-        let command = command::find(&args[0]);
-        let step = match super::commands::refusal(client, args) {
-            Some(reply) => Step::Reply(reply),
-            None => {
-                let fault = self.refusal_of(client, args)?;
-                client.session.refuse(command, fault, moment)
-            }
-        };
-        if let Some(command) = command {
-            self.shared.stats.reject(self.number, command);
-        }
-        Some(step)
-    }
-
-    /// Appends an answer in the order of requests: if changes of the client are unanswered, the answer waits until they
-    /// are answered. Returns whether the next request may be processed.
-    fn reply(&self, client: &mut Client, reply: Reply) -> bool {
-        if client.waits > 0 {
-            client.late = Some(reply);
-            return false;
-        }
-        client.answer(&reply);
-        true
-    }
-
-    /// Adds a change to the batch. Returns whether the client's next request may be processed.
-    fn change(&mut self, client: &mut Client, mut write: Write, batch: &mut Batch) -> bool {
-        self.refuse_calls(client, &mut write);
-        self.note_reads(client, &write);
-        let special = Session::must_wait(&write);
-        let last = special || super::shared::blocking(&write).is_some();
-        client.special = special.then(|| write.clone());
-        client.waits += 1;
-        batch.0.push(Some(client.card.owner));
-        batch.1.push(write);
-        !last
-    }
-
-    /// Carries out changes of a client that is not in its slot. Returns the last change's outcome, if it is known already.
-    pub(super) fn commit_of(&mut self, owner: Owner, batch: Batch) -> Option<Outcome> {
-        self.absent = Some((owner, None));
-        self.commit(batch);
-        match self.absent.take() {
-            Some((_, Some(Verdict::Done(outcome)))) => Some(outcome),
-            _ => None,
-        }
-    }
-
-    /// Carries out changes, or hands them to the thread that waits for the disk. A command of the server in a
-    /// transaction makes its changes while its loop carries out a batch, possibly with the lock for the order of
-    /// events. Such changes follow the batch.
-    pub fn commit(&mut self, (owners, batch): Batch) {
-        if batch.is_empty() {
-            return;
-        }
-        if self.shared.store.waits() {
-            return self.shared.submit(owners, batch);
-        }
-        if let Some(later) = &mut self.later {
-            later.0.extend(owners);
-            return later.1.extend(batch);
-        }
-        self.later = Some(Batch::default());
-        let shared = self.shared.clone();
-        let order = shared.in_order();
-        let (verdicts, aftermath) = shared.carry_out(&mut self.handle, &owners, batch);
-        self.hear_all(verdicts);
-        shared.tell(&aftermath);
-        drop(order);
-        shared.serve(&mut self.handle, aftermath.ready);
-        let later = self.later.take();
-        self.commit(later.unwrap_or_default());
     }
 
     fn remove(&mut self, slot: usize) {

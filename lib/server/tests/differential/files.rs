@@ -10,7 +10,7 @@ use crate::judge::{equal, shown};
 use crate::ours::Ours;
 use crate::theirs::{Answer, Theirs};
 use archipelago_server::db::Db;
-use archipelago_server::db::table::Hashing;
+use archipelago_server::db::hashing::Hashing;
 use archipelago_server::db::value::Value;
 use archipelago_server::rdb::{self, Refused, dump};
 use proptest::prelude::*;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::ours::Ours;
-use archipelago_server::db::table::Hashing;
+use archipelago_server::db::hashing::Hashing;
 use archipelago_server::db::{Db, Random, image};
 use archipelago_server::operation::{Input, Write};
 use archipelago_server::reply::Reply;

@@ -5,7 +5,7 @@ use crate::durable::{call, settings, values};
 use archipelago_journal::{CheckpointWriter, Disk, Fault, Simulated, read_checkpoint};
 use archipelago_server::config::{Appendonly, Settings};
 use archipelago_server::db::Db;
-use archipelago_server::db::table::Hashing;
+use archipelago_server::db::hashing::Hashing;
 use archipelago_server::log::Store;
 use archipelago_server::operation::{Input, Read, Write, put_bytes, put_number};
 use archipelago_server::reply::Reply;

@@ -1,14 +1,22 @@
-use super::*;
-use crate::config::{Appendonly, Config, Settings};
-use crate::log::{Store, may_come_about};
-use crate::operation::Call;
-use crate::server::CLOCK_READS;
-use crate::server::client::Listens;
-use crate::server::shared::Mailbox;
-use crate::server::tracking::Mode;
-use archipelago_journal::Simulated;
 use std::net;
 use std::path::Path;
+
+use archipelago_journal::Simulated;
+use mio::net::TcpStream;
+use socket2::SockRef;
+
+use super::*;
+use crate::args::Args;
+use crate::command;
+use crate::config::{Appendonly, Config, Settings};
+use crate::db::Outcome;
+use crate::log::{Store, may_come_about};
+use crate::operation::Call;
+use crate::reply::Fault;
+use crate::server::CLOCK_READS;
+use crate::server::client::Listens;
+use crate::server::shared::{Card, Mailbox};
+use crate::server::tracking::Mode;
 
 /// A loop with one client, and the other side of the client's connection.
 fn with_a_client() -> (Loop, Owner, net::TcpStream) {
