@@ -83,6 +83,7 @@ mod heap;
 mod hits;
 mod inner;
 mod iter;
+mod leaving;
 mod makers;
 mod policy;
 mod shard;
