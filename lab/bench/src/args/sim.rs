@@ -226,6 +226,10 @@ pub struct SimPapers {
     /// which orderings change, beside the rows of --out without this option. The other options are those of these rows
     #[arg(long, value_name = "N", value_parser = count, requires = "out", conflicts_with_all = ["write", "from"])]
     pub later: Option<usize>,
+    /// Measure again, once each, at the papers' sizes, the figures whose sizes here are small, and print what changes, as
+    /// --later does. Both may be given
+    #[arg(long, requires = "out", conflicts_with_all = ["write", "from", "paper"])]
+    pub sizes: bool,
     /// Measure one side of a figure only, and write no table
     #[arg(long, value_name = "FIGURE:SIDE", hide = true, requires = "out", conflicts_with_all = ["jobs", "judge", "write"])]
     pub cell: Option<Cell>,

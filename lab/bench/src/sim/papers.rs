@@ -4,11 +4,11 @@
 //! command, and the orderings that the paper (or this project) states about the figure, with their section. None of
 //! this is in the program. So a reader can check the file against the paper, and the table against the file.
 
+mod compare;
 mod data;
 mod done;
 mod file;
 mod jobs;
-mod later;
 mod repeat;
 mod split;
 mod table;
@@ -53,8 +53,7 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
         any = true;
     }
     if !any {
-        let part = args.figure.as_deref().unwrap_or_default();
-        return Err(Failure::new(format!("--figure {part}: no figure of these papers has that in its name")));
+        return Err(nothing_chosen(args));
     }
     let mut out = args.out.as_deref().map(Out::open).transpose()?;
     let programs = Programs::of(args)?;
@@ -62,8 +61,8 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
     if let Some(cell) = args.cell {
         return measure_one(&papers, args, cell, &programs, &mut out);
     }
-    if let Some(out) = out.as_mut().filter(|_| args.later.is_some()) {
-        later::compare(&papers, args, &programs, out)?;
+    if let Some(out) = out.as_mut().filter(|_| args.later.is_some() || args.sizes) {
+        compare::compare(&papers, args, &programs, out)?;
         return Ok(if interrupt::requested() { interrupt::exit_code() } else { ExitCode::SUCCESS });
     }
     if let Some((out, jobs)) = out.as_mut().zip(args.jobs) {
@@ -134,10 +133,21 @@ fn measure_one(
     }
 }
 
-/// Returns the figures that the arguments choose.
+/// Returns the figures that the arguments choose. With `--sizes` these have one size in the paper and another here.
 fn chosen<'a>(paper: &'a Paper, args: &'a SimPapers) -> impl Iterator<Item = &'a Figure> {
-    let is_chosen = |figure: &&Figure| args.figure.as_ref().is_none_or(|part| figure.name.contains(part));
-    paper.figure.iter().filter(is_chosen)
+    let is_named = |figure: &&Figure| args.figure.as_ref().is_none_or(|part| figure.name.contains(part));
+    let has_sizes = |figure: &&Figure| !args.sizes || figure.paper != figure.small;
+    paper.figure.iter().filter(is_named).filter(has_sizes)
+}
+
+fn nothing_chosen(args: &SimPapers) -> Failure {
+    let part = args.figure.as_deref().unwrap_or_default();
+    Failure::new(match args.sizes {
+        true => {
+            format!("--sizes: these papers have no figure with `{part}` in its name whose size here is not the paper's")
+        }
+        false => format!("--figure {part}: no figure of these papers has that in its name"),
+    })
 }
 
 /// The measurements that a figure's claims need.
@@ -282,7 +292,7 @@ fn command(paper: &Paper, figure: &Figure, args: &SimPapers) -> String {
         _ => "--lock",
     };
     let mut command = format!("{} {option} {} --machine {}", figure.run, names.join(","), figure.machine(paper));
-    let sizes = if args.paper { &figure.paper } else { &figure.small };
+    let sizes = if args.paper || args.sizes { &figure.paper } else { &figure.small };
     for (name, value) in
         [("", sizes.as_str()), ("--seed ", &args.seed.to_string()), ("--runs ", &args.runs.to_string())]
     {

@@ -128,6 +128,7 @@ fn words(job: &Job<'_>, args: &SimPapers) -> Vec<OsString> {
     option("seed", &args.seed.to_string());
     option("cell", &format!("{}:{}", job.cell.figure, job.cell.side));
     words.extend(args.paper.then(|| "--paper".into()));
+    words.extend(args.sizes.then(|| "--sizes".into()));
     words.extend(args.out.iter().flat_map(|out| ["--out".into(), out.into()]));
     words
 }

@@ -19,6 +19,7 @@ pub fn args(folder: &Path) -> SimPapers {
         folder,
         sweep,
         paper: false,
+        sizes: false,
         runs,
         more_runs,
         seed,
