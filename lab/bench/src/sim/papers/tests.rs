@@ -196,6 +196,22 @@ fn a_value_is_a_whole_part() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+/// Rows that a larger computer has measured can be judged where the experiment does not fit.
+#[test]
+fn judging_needs_no_room() {
+    let run = "run = \"txn --workload tpcc --whole --warehouses 65535 --micros 20 --warm 0 --min-ops 0\"";
+    let text = TINY.replace("run = \"locks --micros 20 --warm 0 --min-ops 0\"", run);
+    let claim = "{ ahead = \"silo-art\", behind = \"silo-blink\" }";
+    let folder = one("no-room", &format!("{}claim = [{claim}]", &text[..text.find("claim").unwrap()]));
+    let paper = &data::read(&folder, None).unwrap()[0];
+    let planned =
+        |judge| plan(paper, &paper.figure[0], &SimPapers { judge, ..args(&folder) }).map(|plan| plan.sides.len());
+    let failure = planned(false).unwrap_err().to_string();
+    assert!(failure.contains("of memory"), "{failure}");
+    assert_eq!(planned(true).unwrap(), 2);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 #[test]
 fn some_figures_are_swept() {
     let folder = one("swept", TINY);
