@@ -141,12 +141,13 @@ fn chosen<'a>(paper: &'a Paper, args: &'a SimPapers) -> impl Iterator<Item = &'a
 }
 
 fn nothing_chosen(args: &SimPapers) -> Failure {
-    let part = args.figure.as_deref().unwrap_or_default();
-    Failure::new(match args.sizes {
-        true => {
-            format!("--sizes: these papers have no figure with `{part}` in its name whose size here is not the paper's")
+    Failure::new(match (&args.figure, args.sizes) {
+        (Some(part), false) => format!("--figure {part}: no figure of these papers has that in its name"),
+        (Some(part), true) => {
+            format!("--sizes: no figure with `{part}` in its name has another size here than in its paper")
         }
-        false => format!("--figure {part}: no figure of these papers has that in its name"),
+        (None, true) => "--sizes: no figure of these papers has another size here than in its paper".to_owned(),
+        (None, false) => "these papers have no figures".to_owned(),
     })
 }
 

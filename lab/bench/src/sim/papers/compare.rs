@@ -230,9 +230,13 @@ mod tests {
     #[test]
     fn figures_without_sizes_are_not_chosen() {
         let folder = one("no-sizes", TINY);
-        let out = Some(folder.join("rows"));
-        let failure = execute(&SimPapers { sizes: true, out, judge: true, ..args(&folder) }).unwrap_err().to_string();
-        assert!(failure.contains("--sizes: these papers have no figure"), "{failure}");
+        let all = SimPapers { sizes: true, out: Some(folder.join("rows")), judge: true, ..args(&folder) };
+        let some = SimPapers { figure: Some("Figure 1".to_owned()), ..all.clone() };
+        for (args, says) in [(all, "--sizes: no figure of these papers"), (some, "--sizes: no figure with `Figure 1`")]
+        {
+            let failure = execute(&args).unwrap_err().to_string();
+            assert!(failure.contains(says), "{failure}");
+        }
         std::fs::remove_dir_all(folder).unwrap();
     }
 }
