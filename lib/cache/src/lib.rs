@@ -83,7 +83,6 @@ mod heap;
 mod hits;
 mod inner;
 mod iter;
-mod leaving;
 mod makers;
 mod policy;
 mod shard;
