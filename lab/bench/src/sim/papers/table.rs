@@ -84,8 +84,9 @@ pub fn paper(paper: &Paper, done: &[Done<'_>], args: &SimPapers) -> String {
     }
     text += "\nExperiments:\n\n";
     for done in done {
-        let reduced = &done.figure.small;
-        let sizes = if args.paper || reduced.is_empty() { String::new() } else { format!(" (reduced: `{reduced}`)") };
+        let full = &done.figure.paper;
+        let is_reduced = !args.paper && done.figure.small != *full;
+        let sizes = if is_reduced { format!(" (for the paper's size: `{full}`)") } else { String::new() };
         text += &format!("- {}: `cargo sim {}`{sizes}\n", done.figure.name, done.command);
     }
     text + &doubts(done)

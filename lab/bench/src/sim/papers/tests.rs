@@ -196,6 +196,20 @@ fn a_value_is_a_whole_part() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+/// The list of experiments tells the paper's size where the experiment has another.
+#[test]
+fn other_sizes_are_told() {
+    for (small, told) in [("5", true), ("7", false)] {
+        let sized = format!("--warm 0\"\npaper = \"--min-ops 7\"\nsmall = \"--min-ops {small}\"");
+        let folder = one(&format!("sizes-{small}"), &TINY.replace("--warm 0 --min-ops 0\"", &sized));
+        let paper = &data::read(&folder, None).unwrap()[0];
+        let planned = plan(paper, &paper.figure[0], &args(&folder)).unwrap();
+        let table = table::paper(paper, &[Done::of(&paper.figure[0], &planned, Vec::new())], &args(&folder));
+        assert_eq!(table.contains("(for the paper's size: `--min-ops 7`)"), told, "{table}");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
+
 /// Rows that a larger computer has measured can be judged where the experiment does not fit.
 #[test]
 fn judging_needs_no_room() {
