@@ -2,8 +2,8 @@
 
 use siphasher::sip::SipHasher13;
 
-/// A hash function. It follows from a secret seed, so that a client cannot choose keys
-/// with equal hashes. The seed is a part of the database: the replicas have it in common, and recoveries restore it.
+/// A hash function. It follows from a secret seed, so that a client cannot choose keys with equal hashes. The seed is a
+/// part of the database: the replicas have it in common, and recoveries restore it.
 ///
 /// With a seed, the function is SipHash-1-3. A multiplicative mix like [`unseeded`] would not suffice: a key that makes
 /// one factor 0 makes the product 0, whatever the seed is. Seed 0 stands for `unseeded`, the function of
