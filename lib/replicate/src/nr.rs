@@ -11,7 +11,9 @@ mod engine;
 mod future;
 mod handle;
 mod observe;
+mod replay;
 mod rest;
+mod room;
 mod stats;
 
 use core::fmt;
