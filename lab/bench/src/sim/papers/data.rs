@@ -80,6 +80,9 @@ pub struct Claim {
     pub behind_at: Values,
     /// By what factor the first contender is ahead, if the paper gives it.
     pub ratio: Option<f64>,
+    /// If set, the first figure must be more than this times the second. Papers claim so where they say that something
+    /// scales, or is far ahead.
+    pub least: Option<f64>,
     /// If set, the claim is not an ordering: both figures are equal within this factor.
     pub within: Option<f64>,
     /// For claims with `within`: whether the first figure may also be greater by more than the factor. Papers claim so
@@ -225,6 +228,12 @@ fn check(figure: &Figure) -> Result<(), String> {
         // The comparison is written so that NaN is refused, too.
         if claim.within.is_some_and(|within| !(within > 1.0 && within.is_finite())) {
             return Err(format!("{names}: `within` is a factor above 1"));
+        }
+        if claim.least.is_some_and(|least| !(least > 1.0 && least.is_finite())) {
+            return Err(format!("{names}: `least` is a factor above 1"));
+        }
+        if claim.least.is_some() && claim.within.is_some() {
+            return Err(format!("{names}: `least` says that one side is ahead, and `within` that neither is"));
         }
         if claim.or_better && claim.within.is_none() {
             return Err(format!("{names}: `or_better` needs `within`"));

@@ -21,8 +21,9 @@ out. *Ours* is the ratio's median and range over the sensitivity sweep: 19 varia
 with some seeds each: where a section says so, with more seeds for what is unresolved without. Each section says around which of its \
 machine's numbers the sweep goes 20 % and around which 50 %. An ordering **holds** if it is so in at least 95 of 100 of these cells, is \
 **contradicted** if its opposite is, and is **unresolved** otherwise. Two sides are *alike (to 1.25)* if neither is ahead by more than a \
-quarter, and one is *no less (to 1.25)* if the other is not. The paper's ratio is no part of the verdict. *Chance* is how often coins, one \
-for each cell, would side with one of the two as clearly; cells of one variation, and neighbours, are not independent, so it flatters. \
+quarter, and one is *no less (to 1.25)* if the other is not. *> 1.25*, for what a paper says scales, asks for a lead of more \
+than a quarter. The paper's ratio is no part of the verdict. *Chance* is how often coins, one for each cell, would side with one of the \
+two as clearly; cells of one variation, and neighbours, are not independent, so it flatters. \
 *Why* is what is known of the cause, and *not found* where nothing is. If one varied number of the model decides an unresolved ordering, \
 *why* says in how many cells it is so on each side of that number.
 ";

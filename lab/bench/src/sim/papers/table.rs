@@ -163,7 +163,7 @@ impl Line {
             (Some(ratio), _) => format!("{ratio}"),
             (None, Some(factor)) if claim.or_better => format!("no less (to {factor})"),
             (None, Some(factor)) => format!("alike (to {factor})"),
-            (None, None) => "> 1".to_owned(),
+            (None, None) => format!("> {}", claim.least.unwrap_or(1.0)),
         };
         let by = match claim.by {
             Measure::Throughput => String::new(),

@@ -210,6 +210,20 @@ fn other_sizes_are_told() {
     }
 }
 
+/// The paper's column shows the ratio, or by what factor the first side must be ahead.
+#[test]
+fn the_least_lead_is_told() {
+    for (least, told) in [("least = 1.25", "> 1.25"), ("least = 1.25, ratio = 1.5", "1.5"), ("ratio = 2", "2")] {
+        let folder = one("least-lead", &TINY.replace("ratio = 1.5", least));
+        let paper = &data::read(&folder, None).unwrap()[0];
+        let planned = plan(paper, &paper.figure[0], &args(&folder)).unwrap();
+        let table = table::paper(paper, &[Done::of(&paper.figure[0], &planned, Vec::new())], &args(&folder));
+        assert!(table.contains(&format!("| `ttas` ÷ `ttas` | {told} |")), "{table}");
+        assert!(table.contains("| `tas` ÷ `mcs` | > 1 |"), "{table}");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
+
 /// Rows that a larger computer has measured can be judged where the experiment does not fit.
 #[test]
 fn judging_needs_no_room() {
@@ -284,6 +298,9 @@ fn wrong_files_are_one_sentence() {
             TINY.replace("ratio = 1.5", "within = 1.0"),
             "Figure 1: ttas ahead of ttas: `within` is a factor above 1",
         ),
+        ("least", TINY.replace("ratio = 1.5", "least = 1.0"), "`least` is a factor above 1"),
+        ("infinite", TINY.replace("ratio = 1.5", "least = inf"), "`least` is a factor above 1"),
+        ("both", TINY.replace("ratio = 1.5", "least = 1.25, within = 1.25"), "and `within` that neither is"),
         ("better", TINY.replace("ratio = 1.5", "or_better = true"), "`or_better` needs `within`"),
         ("nan", TINY.replace("ratio = 1.5", "within = nan"), "`within` is a factor above 1"),
         ("ratio", TINY.replace("ratio = 1.5", "ratio = -1.5"), "`ratio` is a number above 0"),

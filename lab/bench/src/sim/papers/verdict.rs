@@ -44,8 +44,8 @@ pub struct Finding {
     /// True for each cell in which the claim holds.
     pub each: Vec<bool>,
     /// For orderings: the probability that chance gives a result that is at least as clear, for either side. By chance
-    /// means that a fair coin decides in each cell which of the two contenders is ahead. Cells in which neither is
-    /// ahead do not count.
+    /// means that a fair coin decides in each cell which of the two contenders is ahead, or whether the lead is enough.
+    /// Cells in which neither is so do not count.
     pub chance: Option<f64>,
     /// Whether the cells are those of a sweep.
     pub swept: bool,
@@ -55,12 +55,13 @@ pub struct Finding {
 /// an ordering nor for its opposite. It counts against a claim that both sides are level.
 pub fn judge(claim: &Claim, ahead: &[f64], behind: &[f64], swept: bool) -> Finding {
     let mut ratios: Vec<f64> = ahead.iter().zip(behind).map(|(ahead, behind)| ahead / behind).collect();
+    let least = claim.least.unwrap_or(1.0);
     let is_so = |ratio: &&f64| match claim.within {
         Some(factor) if claim.or_better => **ratio >= 1.0 / factor,
         Some(factor) => (1.0 / factor..=factor).contains(*ratio),
-        None => **ratio > 1.0,
+        None => **ratio > least,
     };
-    let is_not = |ratio: &&f64| if claim.within.is_some() { !is_so(ratio) } else { **ratio < 1.0 };
+    let is_not = |ratio: &&f64| if claim.within.is_some() { !is_so(ratio) } else { **ratio < least };
     let (so, not) = (ratios.iter().filter(is_so).count(), ratios.iter().filter(is_not).count());
     let cells = ratios.len();
     let verdict = match () {
@@ -114,8 +115,8 @@ mod tests {
         let (ahead, behind) = ("nr".to_owned(), "sl".to_owned());
         let (threads, behind_threads, at, behind_at) = Default::default();
         let (ratio, by, ours, reason) = (Some(8.0), Measure::Throughput, false, String::new());
-        let or_better = false;
-        Claim { ahead, threads, behind, behind_threads, at, behind_at, ratio, within, or_better, by, ours, reason }
+        let (least, or_better) = (None, false);
+        Claim { ahead, threads, behind, behind_threads, at, behind_at, ratio, least, within, or_better, by, ours, reason }
     }
 
     fn verdict(within: Option<f64>, ahead: &[f64], behind: &[f64]) -> Verdict {
@@ -137,6 +138,21 @@ mod tests {
         {
             assert_eq!(verdict(None, &with(so), &[1.0; 72]), is, "{so}");
         }
+    }
+
+    /// Who must be ahead by a factor has lost if ahead by less.
+    #[test]
+    fn a_small_lead_may_not_be_enough() {
+        let scales = Claim { least: Some(1.25), ..claim(None) };
+        let found = |ahead: &[f64]| judge(&scales, ahead, &vec![1.0; ahead.len()], true);
+        assert_eq!([1.26, 1.25, 1.24, 0.5].map(|ahead| found(&[ahead]).so), [1, 0, 0, 0]);
+        let verdict = |ahead: &[f64]| found(ahead).verdict;
+        assert_eq!(verdict(&[1.26, 9.0, 2.0]), Verdict::Holds);
+        assert_eq!(verdict(&[1.24, 1.1, 0.5]), Verdict::Contradicted);
+        // Exactly the factor counts for neither side, as being level does for an ordering.
+        assert_eq!([verdict(&[1.26, 1.25]), verdict(&[1.24, 1.25])], [Verdict::Unresolved; 2]);
+        assert_eq!(found(&[1.26, 1.24, 1.1, 1.25]).chance, Some(1.0));
+        assert_eq!(found(&[1.24, 1.1, 1.2]).chance, Some(0.25));
     }
 
     #[test]
