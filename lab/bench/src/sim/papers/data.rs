@@ -134,6 +134,15 @@ impl Claim {
         let behind_threads = self.behind_threads.or(self.threads);
         [side(&self.ahead, self.threads, self.at.clone()), side(&self.behind, behind_threads, behind_at)]
     }
+
+    /// Returns whether two claims of the figure state the same, whatever their ratios and reasons, or the opposite. That
+    /// two sides are level is the same in both directions.
+    fn repeats(&self, other: &Claim, figure: &Figure) -> bool {
+        let kind = |claim: &Claim| (claim.by, claim.within, claim.or_better);
+        let ([ahead, behind], others) = (self.sides(figure), other.sides(figure));
+        let opposite = !self.or_better && others == [behind.clone(), ahead.clone()];
+        kind(self) == kind(other) && (opposite || self.least == other.least && others == [ahead, behind])
+    }
 }
 
 impl Side {
@@ -205,7 +214,10 @@ fn load(folder: &Path, name: &str) -> Result<Paper, Failure> {
         let before = error.span().map_or("", |span| text.get(..span.start).unwrap_or(&text));
         failed(format!("{} (line {})", error.message(), 1 + before.matches('\n').count()))
     })?;
-    for figure in &paper.figure {
+    for (number, figure) in paper.figure.iter().enumerate() {
+        if paper.figure[..number].iter().any(|other| other.name == figure.name) {
+            return Err(failed(format!("{}: two figures have this name", figure.name)));
+        }
         check(figure).map_err(|what| failed(format!("{}: {what}", figure.name)))?;
     }
     Ok(Paper { key: name.to_owned(), ..paper })
@@ -222,7 +234,7 @@ fn check(figure: &Figure) -> Result<(), String> {
     if figure.claim.is_empty() {
         return Err("no claim".to_owned());
     }
-    for claim in &figure.claim {
+    for (number, claim) in figure.claim.iter().enumerate() {
         let sides = claim.sides(figure);
         let names = format!("{} ahead of {}", claim.ahead, claim.behind);
         // The comparison is written so that NaN is refused, too.
@@ -250,6 +262,10 @@ fn check(figure: &Figure) -> Result<(), String> {
         }
         if sides[0] == sides[1] {
             return Err(format!("{names}: with as many threads it is compared with itself"));
+        }
+        if figure.claim[..number].iter().any(|other| claim.repeats(other, figure)) {
+            let [ahead, behind] = sides.map(|side| format!("{} with {} threads", side.title(), side.threads));
+            return Err(format!("{ahead} ahead of {behind}: an earlier claim states the same, or the opposite"));
         }
     }
     Ok(())

@@ -210,6 +210,40 @@ fn other_sizes_are_told() {
     }
 }
 
+/// A figure or a claim that is there twice would be counted twice, and two opposites cannot both hold.
+#[test]
+fn nothing_is_stated_twice() {
+    let with = |claim: &str| TINY.replace("\n]", &format!("\n    {claim},\n]"));
+    let loaded = |text: &str| {
+        let folder = one("stated-twice", text);
+        let papers = data::read(&folder, None).map(|_| ());
+        std::fs::remove_dir_all(folder).unwrap();
+        papers.map_err(|failure| failure.to_string())
+    };
+    for claim in [
+        "{ ahead = \"tas\", threads = 2, behind = \"mcs\", behind_threads = 2, ours = true, ratio = 2, reason = \"b\" }",
+        "{ ahead = \"mcs\", behind = \"tas\" }",
+        "{ ahead = \"mcs\", behind = \"tas\", least = 1.25 }",
+        "{ ahead = \"tas\", behind = \"ttas\", within = 2 }, { ahead = \"ttas\", behind = \"tas\", within = 2 }",
+    ] {
+        let failure = loaded(&with(claim)).unwrap_err();
+        assert!(failure.contains("` with 2 threads: an earlier claim states the same, or the opposite"), "{failure}");
+    }
+    for claim in [
+        "{ ahead = \"tas\", behind = \"mcs\", least = 1.25 }",
+        "{ ahead = \"mcs\", behind = \"tas\", within = 1.25 }",
+        "{ ahead = \"mcs\", behind = \"tas\", by = \"repeats\" }",
+        "{ ahead = \"tas\", threads = 1, behind = \"mcs\" }",
+    ] {
+        assert_eq!(loaded(&with(claim)), Ok(()));
+    }
+    let level = "ahead = \"tas\", behind = \"mcs\", within = 2, or_better = true";
+    let swapped = "ahead = \"mcs\", behind = \"tas\", within = 2, or_better = true";
+    assert_eq!(loaded(&with(&format!("{{ {level} }}, {{ {swapped} }}"))), Ok(()), "both hold if they are level");
+    let twice = TINY.to_owned() + &TINY[TINY.find("[[figure]]").unwrap()..];
+    assert!(loaded(&twice).unwrap_err().ends_with("Figure 1: two figures have this name"));
+}
+
 /// The paper's column shows the ratio, or by what factor the first side must be ahead.
 #[test]
 fn the_least_lead_is_told() {
@@ -321,13 +355,13 @@ fn wrong_files_are_one_sentence() {
     }
     assert!(data::read(Path::new("/dev/null"), None).is_err());
     // An error in the last figure is reported before the first figure runs.
-    let second = TINY.find("[[figure]]").map(|at| TINY.to_owned() + &TINY[at..]).unwrap();
+    let second = TINY.find("[[figure]]").map(|at| TINY.to_owned() + &TINY[at..].replace("Figure 1", "Figure 2")).unwrap();
     let at = second.rfind("threads = 2\n").unwrap();
     for (wrong, says) in [("threads = 900000\n", "--threads 900000"), ("threads = 2\nmachine = \"zx81\"\n", "zx81")] {
         let folder = one("late", &(second[..at].to_owned() + wrong + &second[at + "threads = 2\n".len()..]));
         let papers = data::read(&folder, None).unwrap();
         let failure = plan(&papers[0], &papers[0].figure[1], &args(&folder)).err().unwrap().to_string();
-        assert!(failure.starts_with("tiny, Figure 1: ") && failure.contains(says), "{failure}");
+        assert!(failure.starts_with("tiny, Figure 2: ") && failure.contains(says), "{failure}");
         let path = folder.join("table.md");
         let started = SimPapers { write: Some(path.clone()), out: Some(folder.join("rows")), ..args(&folder) };
         assert!(execute(&started).is_err() && !path.exists() && !folder.join("rows").exists());
