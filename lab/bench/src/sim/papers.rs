@@ -55,7 +55,8 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
     if !any {
         return Err(nothing_chosen(args));
     }
-    let mut out = args.out.as_deref().map(Out::open).transpose()?;
+    let open = if args.judge { Out::open_to_read } else { Out::open };
+    let mut out = args.out.as_deref().map(open).transpose()?;
     let programs = Programs::of(args)?;
     interrupt::install();
     if let Some(cell) = args.cell {

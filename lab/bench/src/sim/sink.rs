@@ -5,6 +5,7 @@
 //! A row of the file is reused for the same contender, workload and threads, if it has the same *stamp*. The stamp
 //! covers the program's bytes, the machine, times, seeds, variations and faults.
 
+use core::fmt::Display;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -52,6 +53,8 @@ pub struct Sink {
 pub struct Out {
     path: PathBuf,
     file: File,
+    /// Whether the file may change.
+    changes: bool,
     /// The rows up to the position `read` of the file.
     done: Vec<Stored>,
     read: u64,
@@ -131,13 +134,25 @@ impl Out {
     /// # Errors
     /// If the file cannot be written, or has other content.
     pub fn open(path: &Path) -> Result<Out, Failure> {
-        let failed = |error: io::Error| Failure::new(format!("cannot write --out {}: {error}", path.display()));
+        Self::opened(path, true)
+    }
+
+    /// Opens a file that exists for reading its rows, and leaves it as it is.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or has other content.
+    pub fn open_to_read(path: &Path) -> Result<Out, Failure> {
+        Self::opened(path, false)
+    }
+
+    fn opened(path: &Path, changes: bool) -> Result<Out, Failure> {
         // Reading a pipe or a device might never end.
         if path.metadata().is_ok_and(|there| !there.is_file() && !there.is_dir()) {
-            return Err(Failure::new(format!("cannot write --out {}: it is no ordinary file", path.display())));
+            return Err(failure(path, changes, &"it is no ordinary file"));
         }
-        let file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(failed)?;
-        let mut out = Out { path: path.to_owned(), file, done: Vec::new(), read: 0 };
+        let file = OpenOptions::new().read(true).append(changes).create(changes).open(path);
+        let file = file.map_err(|error| failure(path, changes, &error))?;
+        let mut out = Out { path: path.to_owned(), file, changes, done: Vec::new(), read: 0 };
         out.read()?;
         Ok(out)
     }
@@ -148,17 +163,21 @@ impl Out {
     /// If the file cannot be read, or has other content.
     pub fn read(&mut self) -> Result<(), Failure> {
         let mut text = Vec::new();
-        let mut begun = self.read;
+        let (mut begun, mut cut) = (self.read, false);
         self.alone(|mut file| {
             file.seek(SeekFrom::Start(begun))?;
             file.read_to_end(&mut text)?;
-            // A last line without its end was cut off, and is dropped.
+            // A last line without its end was cut off.
             let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
-            let cut = whole < text.len();
+            cut = whole < text.len();
             text.truncate(whole);
             begun += whole as u64;
-            if cut { file.set_len(begun) } else { Ok(()) }
+            if cut && self.changes { file.set_len(begun) } else { Ok(()) }
         })?;
+        if cut {
+            let done = if self.changes { "removed" } else { "ignored" };
+            tell(format!("--out {}: the last line is only a part of a row, and is {done}", self.path.display()));
+        }
         for line in text.split_inclusive(|&byte| byte == b'\n') {
             let row = serde_json::from_slice(line).map_err(|_| {
                 let (path, number) = (self.path.display(), self.done.len() + 1);
@@ -172,13 +191,14 @@ impl Out {
 
     /// Does `work` with the file while no other process uses it. File systems without locks are used by one process.
     fn alone(&self, work: impl FnOnce(&File) -> io::Result<()>) -> Result<(), Failure> {
-        let locked = self.file.lock().or_else(|error| match error.kind() {
+        let locked = if self.changes { self.file.lock() } else { self.file.lock_shared() };
+        let locked = locked.or_else(|error| match error.kind() {
             ErrorKind::Unsupported => Ok(()),
             _ => Err(error),
         });
         let done = locked.and_then(|()| work(&self.file));
         let _ = self.file.unlock();
-        done.map_err(|error| Failure::new(format!("cannot write --out {}: {error}", self.path.display())))
+        done.map_err(|error| failure(&self.path, self.changes, &error))
     }
 
     /// Returns the contender's row in the setting of the stamp.
@@ -208,6 +228,11 @@ impl Out {
         let line = serde_json::to_string(row).expect("a row is made of numbers and text") + "\n";
         self.alone(|mut file| file.write_all(line.as_bytes()))
     }
+}
+
+fn failure(path: &Path, changes: bool, why: &dyn Display) -> Failure {
+    let what = if changes { "write" } else { "read" };
+    Failure::new(format!("cannot {what} --out {}: {why}", path.display()))
 }
 
 /// The stamps of a program's rows. A stamp is a hash of everything that must be equal for two runs of a contender to
@@ -262,7 +287,13 @@ mod tests {
         std::fs::write(&path, "{\"structure\":\"hä".as_bytes().split_last().unwrap().1).unwrap();
         assert!(Out::open(&path).unwrap().done.is_empty());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "");
+        // Who only reads leaves the half, and makes no file.
+        std::fs::write(&path, "{\"structure\":").unwrap();
+        assert!(Out::open_to_read(&path).unwrap().done.is_empty());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"structure\":");
         std::fs::remove_file(&path).unwrap();
+        let failure = Out::open_to_read(&path).err().unwrap().to_string();
+        assert!(failure.starts_with("cannot read --out ") && !path.exists(), "{failure}");
         // A device without an end is not read.
         #[cfg(unix)]
         assert!(Out::open(Path::new("/dev/zero")).err().unwrap().to_string().contains("no ordinary file"));
