@@ -79,7 +79,7 @@ fn compare(
     for contender in contenders {
         for &threads in threads {
             progress.say(format!("{}: {}, {threads} threads", contender.cell.column(), contender.name));
-            let row = match sink.done(contender, threads) {
+            let row = match sink.done(contender, threads, setting) {
                 Some(row) => (row, false),
                 None => match simulated::figures(contender, setting, threads)? {
                     Some(figures) => (row::row(contender, threads, &figures, setting), true),

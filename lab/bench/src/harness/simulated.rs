@@ -524,6 +524,11 @@ pub fn variant(contender: &Contender, setting: &Setting, variation: &Variation) 
     Ok(Variant { machine, charge: charge.transpose()?.unwrap_or_default() })
 }
 
+/// Returns how many figures a row has: one for each variation that is measured and each seed.
+pub fn cells(setting: &Setting) -> usize {
+    setting.seeds as usize * variations(setting).len()
+}
+
 /// Returns the variations of the model that are measured, in this order. The first one changes nothing, and without a
 /// sweep there is no other.
 pub fn variations(setting: &Setting) -> Vec<Variation> {

@@ -165,7 +165,7 @@ impl Plan {
     /// Returns the rows of `out` that the program with these stamps has measured.
     fn found(&self, stamps: &Stamps, out: &Out) -> Rows {
         let stamp = stamps.of(&self.setting);
-        let row = |(side, place): &(Side, usize)| out.done(&stamp, &self.contenders[*place], side.threads);
+        let row = |(side, place): &(Side, usize)| out.done(&stamp, &self.contenders[*place], side.threads, &self.setting);
         self.sides.iter().filter_map(|side| Some((side.0.clone(), row(side)?))).collect()
     }
 }
@@ -233,7 +233,7 @@ fn run(plan: &Plan, programs: &Programs, out: &mut Option<Out>) -> Result<(Rows,
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
     for (side, place) in &plan.sides {
         let contender = &plan.contenders[*place];
-        if let Some(row) = out.as_ref().and_then(|out| out.done(&stamp, contender, side.threads)) {
+        if let Some(row) = out.as_ref().and_then(|out| out.done(&stamp, contender, side.threads, &plan.setting)) {
             rows.push((side.clone(), row));
             continue;
         }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::report;
 use crate::args::{Format, SimCommon};
 use crate::failure::Failure;
-use crate::harness::simulated::{Contender, Setting};
+use crate::harness::simulated::{Contender, Setting, cells};
 use crate::output::{emit, tell};
 use crate::report::compare::Comparison;
 use crate::report::fields::Fields;
@@ -35,6 +35,16 @@ struct Stored {
     #[serde(default)]
     counts: BTreeMap<String, Vec<f64>>,
     stamp: String,
+}
+
+impl Stored {
+    /// Returns whether the row has a figure for each seed, and for each cell of the sweep if the setting has a sweep.
+    fn is_whole(&self, setting: &Setting) -> bool {
+        let cells = cells(setting);
+        let swept = if setting.sweep { cells } else { 0 };
+        let lengths = (self.seeds.len(), self.sweep.len());
+        lengths == (setting.seeds as usize, swept) && self.counts.values().all(|count| count.len() == cells)
+    }
 }
 
 /// The rows of a run, and the outputs to which they are written.
@@ -74,8 +84,8 @@ impl Sink {
     }
 
     /// Returns the contender's row of an earlier run.
-    pub fn done(&self, contender: &Contender, threads: usize) -> Option<Row> {
-        self.out.as_ref()?.done(&self.stamp, contender, threads)
+    pub fn done(&self, contender: &Contender, threads: usize, setting: &Setting) -> Option<Row> {
+        self.out.as_ref()?.done(&self.stamp, contender, threads, setting)
     }
 
     /// Takes a row that is complete; `new` tells that the row is not from the file. Returns false if no output remains,
@@ -201,15 +211,28 @@ impl Out {
         done.map_err(|error| failure(&self.path, self.changes, &error))
     }
 
-    /// Returns the contender's row in the setting of the stamp.
-    pub fn done(&self, stamp: &str, contender: &Contender, threads: usize) -> Option<Row> {
+    /// Returns the contender's row in the setting of the stamp. A row that does not have all cells of the setting is
+    /// none.
+    pub fn done(&self, stamp: &str, contender: &Contender, threads: usize, setting: &Setting) -> Option<Row> {
         let Contender { name, cell, .. } = contender;
         let mut facts = cell.facts();
         facts.extend([("structure", name.clone().into()), ("threads", threads.into())]);
         let is_of = |stored: &&Stored| {
             stored.stamp == stamp && facts.iter().all(|(key, value)| stored.fields.get(key) == Some(value))
         };
-        let Stored { fields, seeds, sweep, counts, .. } = self.done.iter().find(is_of)?;
+        let is_whole = |stored: &&Stored| {
+            let is_whole = stored.is_whole(setting);
+            if !is_whole {
+                let (path, column) = (self.path.display(), cell.column());
+                tell(format!(
+                    "--out {path}: the row of {column}: {name}, {threads} threads, does not have the {} cells of the \
+                     model's variations, and counts as not run",
+                    cells(setting)
+                ));
+            }
+            is_whole
+        };
+        let Stored { fields, seeds, sweep, counts, .. } = self.done.iter().filter(is_of).find(is_whole)?;
         let (name, cell, fields) = (name.clone(), cell.clone(), fields.clone());
         let (seeds, sweep, counts) = (seeds.clone(), sweep.clone(), counts.clone());
         Some(Row { name, threads, cell, ours: false, fields, seeds, sweep, counts })

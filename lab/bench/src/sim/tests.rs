@@ -277,7 +277,7 @@ fn a_file_gives_back_its_rows() {
         let setting = setting(common(&what), &what).unwrap();
         let mut sink = Sink::open(common(&what), &setting).unwrap();
         let contenders = contenders(&what).unwrap();
-        let known = sink.done(&contenders[0], 2).is_some();
+        let known = sink.done(&contenders[0], 2, &setting).is_some();
         assert!(compare(&contenders, &setting, &common(&what).threads, &mut sink, &Progress::hidden()).unwrap());
         (known, sink.rows().to_vec())
     };

@@ -87,20 +87,51 @@ mod tests {
     use super::super::{again, data, execute, jobs, plan};
     use super::*;
     use crate::args::SimPapers;
+    use crate::harness::simulated::cells;
     use crate::sim::sink::{Out, Stamps};
 
     /// Writes rows with these figures for the sides of TINY's figure, which are `ttas` with one thread and with two,
     /// `tas`, and `mcs`.
     fn write(out: &mut Out, plan: &Plan, stamps: &Stamps, figures: [[f64; 2]; 4]) {
-        let cells = plan.setting.seeds as usize * variations(&plan.setting).len();
+        let (seeds, cells) = (plan.setting.seeds as usize, cells(&plan.setting));
         for ((side, place), figures) in plan.sides.iter().zip(figures) {
             let contender = &plan.contenders[*place];
             let fields = [("structure", contender.name.clone().into()), ("threads", side.threads.into())];
             let fields = fields.into_iter().chain(contender.cell.facts());
             let mut row = Row::new(&contender.name, side.threads, &contender.cell, fields);
             row.sweep = figures.into_iter().cycle().take(cells).collect();
+            row.seeds = row.sweep[..seeds].to_vec();
+            row.counts.insert("remote".to_owned(), vec![1.0; cells]);
             out.append(&row, &stamps.of(&plan.setting)).unwrap();
         }
+    }
+
+    /// A row with other numbers of cells than the model has variations is none, and does not hide a whole one.
+    #[test]
+    fn a_part_of_a_row_is_none() {
+        let folder = one("part-of-a-row", TINY);
+        let rows = folder.join("rows");
+        let all = SimPapers { sweep: Some(String::new()), ..args(&folder) };
+        let papers = data::read(&folder, None).unwrap();
+        let plan = plan(&papers[0], &papers[0].figure[0], &all).unwrap();
+        let stamps = Stamps::of_program("p").unwrap();
+        let found = || plan.found(&stamps, &Out::open(&rows).unwrap()).len();
+        write(&mut Out::open(&rows).unwrap(), &plan, &stamps, [[2.0; 2]; 4]);
+        assert_eq!(found(), 4);
+        let whole = std::fs::read_to_string(&rows).unwrap();
+        let cells = [2.0; 19].map(|cell: f64| format!("{cell:?}")).join(",");
+        for (list, part) in [
+            (format!("\"sweep\":[{cells}]"), "\"sweep\":[2.0,2.0,2.0]"),
+            ("\"seeds\":[2.0]".to_owned(), "\"seeds\":[]"),
+            (format!("\"remote\":[{}]", cells.replace('2', "1")), "\"remote\":[1.0]"),
+        ] {
+            assert_ne!(whole.replacen(&list, part, 1), whole, "{list}");
+            std::fs::write(&rows, whole.replacen(&list, part, 1)).unwrap();
+            assert_eq!(found(), 3, "{part}");
+            std::fs::write(&rows, whole.replacen(&list, part, 1) + &whole).unwrap();
+            assert_eq!(found(), 4, "{part}");
+        }
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     /// An ordering that is unresolved is measured again, and judged by the runs that were added; others are not.

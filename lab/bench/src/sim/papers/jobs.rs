@@ -81,7 +81,7 @@ pub fn missing<'a>(
                 }
                 let contender = &plan.contenders[*contender];
                 let row = format!("{stamp} {} {:?} {}", contender.name, contender.cell.facts(), side.threads);
-                if out.done(&stamp, contender, side.threads).is_none() && planned.insert(row) {
+                if out.done(&stamp, contender, side.threads, &plan.setting).is_none() && planned.insert(row) {
                     let cell = Cell { figure: number, side: place };
                     let what = format!("{}, {}: {}, {} threads", paper.key, figure.name, side.name, side.threads);
                     jobs.push(Job { paper, cell, what });

@@ -41,7 +41,7 @@ impl Others {
     ) -> Result<Option<Row>, Failure> {
         let mut theirs: Vec<(&str, Row)> = Vec::new();
         for (name, stamps) in &self.0 {
-            theirs.extend(out.done(&stamps.of(setting), contender, threads).map(|row| (name.as_str(), row)));
+            theirs.extend(out.done(&stamps.of(setting), contender, threads, setting).map(|row| (name.as_str(), row)));
         }
         if theirs.is_empty() {
             return Ok(None);
@@ -98,7 +98,9 @@ mod tests {
         let out = Out::open(&rows).unwrap();
         let by = |program: &str| -> Vec<String> {
             let stamp = Stamps::of_program(program).unwrap().of(&plan.setting);
-            let row = |(side, place): &(Side, usize)| out.done(&stamp, &plan.contenders[*place], side.threads).unwrap();
+            let row = |(side, place): &(Side, usize)| {
+                out.done(&stamp, &plan.contenders[*place], side.threads, &plan.setting).unwrap()
+            };
             plan.sides.iter().map(|side| row(side).text(MEASURED_BY).to_owned()).collect()
         };
         assert_eq!(by("new"), ["", "old", "old", "old"]);
