@@ -43,6 +43,12 @@ impl<'a> Done<'a> {
         Some(more.unwrap_or(first))
     }
 
+    /// Returns whether the rows with more seeds judge a claim.
+    pub fn needed_more(&self) -> bool {
+        let open = |claim: &Claim| self.found(claim, &self.rows).as_ref().is_some_and(is_open);
+        self.figure.claim.iter().any(|claim| open(claim) && self.found(claim, &self.more).is_some())
+    }
+
     /// Returns the sides of the claims that the figure's rows do not resolve, each once.
     pub fn open_sides(&self) -> Vec<Side> {
         let open = |claim: &&Claim| self.found(claim, &self.rows).as_ref().is_some_and(is_open);
@@ -162,6 +168,7 @@ mod tests {
         let text = judged();
         assert!(text.contains("19 of 19 cells") && text.contains("9 of 19 cells"), "{text}");
         assert!(text.contains("; 1 hold, 0 are contradicted, 1 unresolved."), "{text}");
+        assert!(text.contains("one seed each. "), "{text}");
         // The ordering that is resolved is judged by its first runs only.
         write(&mut out, &planned(&again), &stamps, [[1.0, 1.0], [2.0, 2.0], [2.0, 2.0], [1.0, 1.0]]);
         out.read().unwrap();

@@ -20,12 +20,13 @@ use crate::report::{date, digits};
 use crate::sim::measure::Measure;
 use crate::stats;
 
-/// Returns a line that gives the command that made a paper's table, the date, and the seeds and variations.
-pub fn made_by(key: &str, args: &SimPapers) -> String {
+/// Returns a line that gives the command that made a paper's table, the date, and the seeds and variations. `more` tells
+/// whether the rows of `--more-runs` judge some of the table's claims.
+pub fn made_by(key: &str, args: &SimPapers, more: bool) -> String {
     let when = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let seeds = if args.runs == 1 { "one seed".to_owned() } else { format!("{} seeds", args.runs) };
-    let more =
-        args.more_runs.map_or(String::new(), |more| format!(" ({more} where an ordering is unresolved with that)"));
+    let more = args.more_runs.filter(|_| more);
+    let more = more.map_or(String::new(), |more| format!(" ({more} where an ordering is unresolved with that)"));
     let sweep = format!("every variation of the model, {seeds} each{more}");
     let over = match args.sweep.as_deref() {
         None => format!("{seeds}, without the sweep, so that nothing is resolved"),
@@ -70,7 +71,8 @@ pub fn paper(paper: &Paper, done: &[Done<'_>], args: &SimPapers) -> String {
     let lines: Vec<Line> =
         done.iter().flat_map(|done| done.figure.claim.iter().map(move |claim| Line::of(done, claim))).collect();
     let (ours, theirs): (Vec<&Line>, Vec<&Line>) = lines.iter().partition(|line| line.ours);
-    let mut text = format!("{}: {}\n\n{}\n\n", paper.key, paper.title, made_by(&paper.key, args));
+    let made_by = made_by(&paper.key, args, done.iter().any(Done::needed_more));
+    let mut text = format!("{}: {}\n\n{made_by}\n\n", paper.key, paper.title);
     if !paper.note.is_empty() {
         text += &format!("{}\n\n", paper.note.trim());
     }

@@ -280,7 +280,7 @@ fn some_figures_are_swept() {
     let paper = &data::read(&folder, None).unwrap()[0];
     let swept = |texts: Option<&str>| {
         let args = SimPapers { sweep: texts.map(str::to_owned), ..args(&folder) };
-        (command(paper, &paper.figure[0], &args).ends_with(" --sweep"), table::made_by("tiny", &args))
+        (command(paper, &paper.figure[0], &args).ends_with(" --sweep"), table::made_by("tiny", &args, true))
     };
     for (texts, is, says) in [
         (None, false, "nothing is resolved"),
