@@ -188,7 +188,7 @@ pub struct SimPapers {
     #[arg(long, value_name = "FOLDER", default_value = "papers")]
     pub folder: PathBuf,
     /// Vary the model for all figures, or for the figures whose paper and name contain one of these texts, separated by
-    /// `;`. Without this option every verdict is `unresolved`
+    /// `;`. Each text must be in one. Without this option every verdict is `unresolved`
     #[arg(long, value_name = "TEXTS", num_args = 0..=1, default_missing_value = "")]
     pub sweep: Option<String>,
     /// The papers' sizes instead of small ones

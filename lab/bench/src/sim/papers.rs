@@ -46,15 +46,7 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
         try_to_write(path)?;
         file::read(path)?;
     }
-    // Invalid data is reported before anything runs.
-    let mut any = false;
-    for (paper, figure) in papers.iter().flat_map(|paper| chosen(paper, args).map(move |figure| (paper, figure))) {
-        plan(paper, figure, args)?;
-        any = true;
-    }
-    if !any {
-        return Err(nothing_chosen(args));
-    }
+    check(&papers, args)?;
     let open = if args.judge { Out::open_to_read } else { Out::open };
     let mut out = args.out.as_deref().map(open).transpose()?;
     let programs = Programs::of(args)?;
@@ -95,6 +87,23 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
         None if interrupt::requested() => Ok(interrupt::exit_code()),
         None => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// Reports invalid arguments and data before anything runs.
+fn check(papers: &[Paper], args: &SimPapers) -> Result<(), Failure> {
+    let figures = || papers.iter().flat_map(|paper| chosen(paper, args).map(move |figure| (paper, figure)));
+    if figures().next().is_none() {
+        return Err(nothing_chosen(args));
+    }
+    // The process of one measurement knows one paper, and the texts may be for others.
+    let mut texts = args.sweep.iter().filter(|_| args.cell.is_none()).flat_map(|texts| texts.split(';'));
+    if let Some(text) = texts.find(|text| !papers.iter().any(|paper| sweeps_some(text, paper))) {
+        return Err(Failure::new(format!(
+            "--sweep {}: no figure of these papers has that in its paper and name",
+            text.trim()
+        )));
+    }
+    figures().try_for_each(|(paper, figure)| plan(paper, figure, args).map(|_| ()))
 }
 
 /// The programs that the arguments name.
@@ -165,7 +174,8 @@ impl Plan {
     /// Returns the rows of `out` that the program with these stamps has measured.
     fn found(&self, stamps: &Stamps, out: &Out) -> Rows {
         let stamp = stamps.of(&self.setting);
-        let row = |(side, place): &(Side, usize)| out.done(&stamp, &self.contenders[*place], side.threads, &self.setting);
+        let row =
+            |(side, place): &(Side, usize)| out.done(&stamp, &self.contenders[*place], side.threads, &self.setting);
         self.sides.iter().filter_map(|side| Some((side.0.clone(), row(side)?))).collect()
     }
 }
@@ -309,8 +319,17 @@ fn command(paper: &Paper, figure: &Figure, args: &SimPapers) -> String {
 
 /// Returns whether the model is varied for a figure.
 fn is_swept(paper: &Paper, figure: &Figure, args: &SimPapers) -> bool {
-    let name = format!("{}, {}", paper.key, figure.name);
-    args.sweep.as_ref().is_some_and(|texts| texts.split(';').any(|text| name.contains(text.trim())))
+    args.sweep.as_ref().is_some_and(|texts| texts.split(';').any(|text| sweeps(text, paper, figure)))
+}
+
+/// Returns whether a text of `--sweep` names a figure.
+fn sweeps(text: &str, paper: &Paper, figure: &Figure) -> bool {
+    format!("{}, {}", paper.key, figure.name).contains(text.trim())
+}
+
+/// Returns whether a text of `--sweep` names a figure of a paper.
+fn sweeps_some(text: &str, paper: &Paper) -> bool {
+    paper.figure.iter().any(|figure| sweeps(text, paper, figure))
 }
 
 /// Parses the arguments of an experiment.

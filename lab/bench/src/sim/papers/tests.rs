@@ -280,18 +280,27 @@ fn some_figures_are_swept() {
     let paper = &data::read(&folder, None).unwrap()[0];
     let swept = |texts: Option<&str>| {
         let args = SimPapers { sweep: texts.map(str::to_owned), ..args(&folder) };
-        (command(paper, &paper.figure[0], &args).ends_with(" --sweep"), table::made_by("tiny", &args, true))
+        (command(paper, &paper.figure[0], &args).ends_with(" --sweep"), table::made_by(paper, &args, true))
     };
     for (texts, is, says) in [
         (None, false, "nothing is resolved"),
         (Some(""), true, "papers --only tiny --sweep --runs"),
-        (Some("other; Figure 1"), true, "papers --only tiny --sweep 'other; Figure 1' --runs"),
+        (Some("other; Figure 1"), true, "papers --only tiny --sweep 'Figure 1' --runs"),
+        (Some("Fig ;Figure 1"), true, "papers --only tiny --sweep 'Fig;Figure 1' --runs"),
         (Some("tiny, Figure"), true, "without the sweep"),
-        (Some("Figure 2;other"), false, "without the sweep"),
+        (Some("Figure 2;other"), false, "papers --only tiny --runs"),
     ] {
         let (found, head) = swept(texts);
         assert!(found == is && head.contains(says), "{texts:?}: {head}");
     }
+    // A text that names nothing is misspelt, but one process measures a single paper's row.
+    let checked = |texts: &str, cell| {
+        check(std::slice::from_ref(paper), &SimPapers { sweep: Some(texts.to_owned()), cell, ..args(&folder) })
+    };
+    let failure = checked("Figure 1; other", None).unwrap_err().to_string();
+    assert!(failure.contains("--sweep other: no figure of these papers"), "{failure}");
+    assert!(checked("Figure 1; tiny", None).is_ok() && checked("", None).is_ok());
+    assert!(checked("other", Some(Cell { figure: 0, side: 0 })).is_ok());
     std::fs::remove_dir_all(folder).unwrap();
 }
 
@@ -355,7 +364,8 @@ fn wrong_files_are_one_sentence() {
     }
     assert!(data::read(Path::new("/dev/null"), None).is_err());
     // An error in the last figure is reported before the first figure runs.
-    let second = TINY.find("[[figure]]").map(|at| TINY.to_owned() + &TINY[at..].replace("Figure 1", "Figure 2")).unwrap();
+    let second =
+        TINY.find("[[figure]]").map(|at| TINY.to_owned() + &TINY[at..].replace("Figure 1", "Figure 2")).unwrap();
     let at = second.rfind("threads = 2\n").unwrap();
     for (wrong, says) in [("threads = 900000\n", "--threads 900000"), ("threads = 2\nmachine = \"zx81\"\n", "zx81")] {
         let folder = one("late", &(second[..at].to_owned() + wrong + &second[at + "threads = 2\n".len()..]));

@@ -116,7 +116,21 @@ mod tests {
         let (threads, behind_threads, at, behind_at) = Default::default();
         let (ratio, by, ours, reason) = (Some(8.0), Measure::Throughput, false, String::new());
         let (least, or_better) = (None, false);
-        Claim { ahead, threads, behind, behind_threads, at, behind_at, ratio, least, within, or_better, by, ours, reason }
+        Claim {
+            ahead,
+            threads,
+            behind,
+            behind_threads,
+            at,
+            behind_at,
+            ratio,
+            least,
+            within,
+            or_better,
+            by,
+            ours,
+            reason,
+        }
     }
 
     fn verdict(within: Option<f64>, ahead: &[f64], behind: &[f64]) -> Verdict {
