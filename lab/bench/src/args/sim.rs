@@ -181,7 +181,8 @@ pub struct SimPapers {
     /// Papers, comma-separated: the names of the files without .toml [default: all]
     #[arg(long, value_name = "NAMES")]
     pub only: Option<String>,
-    /// Run only those figures of the chosen papers whose name contains this text
+    /// Run only those figures of the chosen papers whose name contains this text. With --write, FILE may have no section
+    /// of all figures of these papers, which this would replace
     #[arg(long, value_name = "TEXT")]
     pub figure: Option<String>,
     /// The folder of the papers' files

@@ -44,7 +44,14 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
     }
     if let Some(path) = &args.write {
         try_to_write(path)?;
-        file::read(path)?;
+        let text = file::read(path)?;
+        if let Some(paper) = papers.iter().find(|paper| args.figure.is_some() && file::has_whole(&text, &paper.key)) {
+            return Err(Failure::new(format!(
+                "--figure: its tables would replace the section in {} of all figures of {}; give --write another file",
+                path.display(),
+                paper.key
+            )));
+        }
     }
     check(&papers, args)?;
     let open = if args.judge { Out::open_to_read } else { Out::open };

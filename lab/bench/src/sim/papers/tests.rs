@@ -304,6 +304,31 @@ fn some_figures_are_swept() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+/// A section of some figures replaces another one of some, but none of all.
+#[test]
+fn some_figures_do_not_replace_all() {
+    let folder = one("some-figures", TINY);
+    let (rows, page) = (folder.join("rows"), folder.join("page.md"));
+    std::fs::write(&rows, "").unwrap();
+    let paper = &data::read(&folder, None).unwrap()[0];
+    let all = args(&folder);
+    let some = SimPapers { figure: Some("Figure".to_owned()), ..all.clone() };
+    let made = |args: &SimPapers| {
+        let planned = plan(paper, &paper.figure[0], args).unwrap();
+        file::with("", &[table::paper(paper, &[Done::of(&paper.figure[0], &planned, Vec::new())], args)]).unwrap()
+    };
+    let (of_all, of_some) = (made(&all), made(&some));
+    assert_eq!([&of_all, &of_some, ""].map(|text| file::has_whole(text, "tiny")), [true, false, false]);
+    assert!(!file::has_whole(&of_all, "another"));
+    std::fs::write(&page, &of_all).unwrap();
+    let write =
+        SimPapers { judge: true, out: Some(rows), program: Some("p".to_owned()), write: Some(page.clone()), ..some };
+    let failure = execute(&write).unwrap_err().to_string();
+    assert!(failure.contains("section in ") && failure.contains(" of all figures of tiny; "), "{failure}");
+    assert_eq!(std::fs::read_to_string(&page).unwrap(), of_all);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 #[test]
 fn a_section_is_replaced_and_the_others_stay() {
     let section = |key: &str, what: &str| format!("{key}: a paper\n\n{what}\n");
