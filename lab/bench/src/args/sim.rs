@@ -219,8 +219,8 @@ pub struct SimPapers {
     /// whose first run (the first seed on the machine as it is) this program repeats, access by access
     #[arg(long, value_name = "FILES|TEXTS", value_delimiter = ',', requires = "program", conflicts_with = "judge")]
     pub from: Vec<String>,
-    /// Measure nothing: judge the rows of --out that belong to --program. A claim without rows is not judged. Any build
-    /// of this command can do this
+    /// Measure nothing: judge the rows of --out that belong to --program. A claim without rows is not judged, and a paper
+    /// with such a claim is not written to --write. Any build of this command can do this
     #[arg(long, requires = "program", conflicts_with = "jobs")]
     pub judge: bool,
     /// Measure again, once each, with warm-ups N times as long, and print which figures change by more than a tenth, and

@@ -14,6 +14,7 @@ mod split;
 mod table;
 mod verdict;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -31,7 +32,7 @@ use crate::report::row::Row;
 use crate::report::try_to_write;
 use data::{Figure, Paper, Side};
 use done::{Done, Rows};
-use repeat::Others;
+use repeat::{MEASURED_BY, Others};
 
 /// Runs the experiments and writes the table.
 ///
@@ -45,7 +46,8 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
     if let Some(path) = &args.write {
         try_to_write(path)?;
         let text = file::read(path)?;
-        if let Some(paper) = papers.iter().find(|paper| args.figure.is_some() && file::has_whole(&text, &paper.key)) {
+        let written = || papers.iter().filter(|paper| chosen(paper, args).next().is_some());
+        if let Some(paper) = written().find(|paper| args.figure.is_some() && file::has_whole(&text, &paper.key)) {
             return Err(Failure::new(format!(
                 "--figure: its tables would replace the section in {} of all figures of {}; give --write another file",
                 path.display(),
@@ -70,6 +72,7 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
     }
     let mut sections = Vec::new();
     let mut failures = Vec::new();
+    let mut not_run = Vec::new();
     for paper in &papers {
         let mut done = Vec::new();
         for figure in chosen(paper, args) {
@@ -77,10 +80,14 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
             done.push(judged(paper, figure, args, &programs, &mut out)?);
         }
         failures.extend(done.iter().flat_map(|done| done.failures.clone()));
+        not_run.extend(claims_not_run(paper, &done));
         // After an interrupt the table is incomplete, and an incomplete table must not replace a complete one.
         if !done.is_empty() && (args.write.is_none() || !interrupt::requested()) {
             sections.push(table::paper(paper, &done, args));
         }
+    }
+    if let Some(out) = out.as_ref().filter(|_| args.judge && !not_run.is_empty()) {
+        tell_or_refuse(&not_run, args, out)?;
     }
     match &args.write {
         Some(path) => file::update(path, &sections)?,
@@ -111,6 +118,37 @@ fn check(papers: &[Paper], args: &SimPapers) -> Result<(), Failure> {
         )));
     }
     figures().try_for_each(|(paper, figure)| plan(paper, figure, args).map(|_| ()))
+}
+
+/// Returns how many of a paper's claims have no rows, in words, if some have none.
+fn claims_not_run(paper: &Paper, done: &[Done<'_>]) -> Option<String> {
+    let claims = || done.iter().flat_map(|done| done.figure.claim.iter().map(move |claim| (done, claim)));
+    let missing = claims().filter(|(done, claim)| done.finding(claim).is_none()).count();
+    (missing > 0).then(|| format!("{missing} of {} claims of {}", claims().count(), paper.key))
+}
+
+/// Tells that `--judge` has no rows for some claims. A table that does not judge them must not replace one that does.
+fn tell_or_refuse(not_run: &[String], args: &SimPapers, out: &Out) -> Result<(), Failure> {
+    let path = args.out.as_deref().unwrap_or(Path::new("")).display();
+    let by = table::by_program(out.rows().filter_map(|fields| fields.get(MEASURED_BY)?.as_str()));
+    let by = if by.is_empty() { "none of them taken over".to_owned() } else { format!("some taken over: {by}") };
+    let said = format!(
+        "--judge: no rows of the program {} for {}; --out {path} has {} rows ({by}); a row counts with the --program, \
+         --sweep, --runs, --seed and --paper with which it was measured or taken over",
+        args.program.as_deref().unwrap_or_default(),
+        not_run.join(", "),
+        out.rows().count()
+    );
+    match &args.write {
+        Some(path) => Err(Failure::new(format!(
+            "{said}; {} stays as it is, and without --write the table is printed",
+            path.display()
+        ))),
+        None => {
+            tell(said);
+            Ok(())
+        }
+    }
 }
 
 /// The programs that the arguments name.

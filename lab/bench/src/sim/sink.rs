@@ -211,6 +211,11 @@ impl Out {
         done.map_err(|error| failure(&self.path, self.changes, &error))
     }
 
+    /// Returns the fields of all rows.
+    pub fn rows(&self) -> impl Iterator<Item = &Fields> {
+        self.done.iter().map(|stored| &stored.fields)
+    }
+
     /// Returns the contender's row in the setting of the stamp. A row that does not have all cells of the setting is
     /// none.
     pub fn done(&self, stamp: &str, contender: &Contender, threads: usize, setting: &Setting) -> Option<Row> {

@@ -169,6 +169,13 @@ mod tests {
         assert!(text.contains("19 of 19 cells") && text.contains("9 of 19 cells"), "{text}");
         assert!(text.contains("; 1 hold, 0 are contradicted, 1 unresolved."), "{text}");
         assert!(text.contains("one seed each. "), "{text}");
+        // The table stays as it is if the rows are those of other arguments.
+        let failure = execute(&SimPapers { runs: 2, ..all.clone() }).unwrap_err().to_string();
+        assert!(
+            failure.contains(" p for 3 of 3 claims of tiny; ") && failure.contains(" has 4 rows (none "),
+            "{failure}"
+        );
+        assert_eq!(std::fs::read_to_string(&page).unwrap(), text);
         // The ordering that is resolved is judged by its first runs only.
         write(&mut out, &planned(&again), &stamps, [[1.0, 1.0], [2.0, 2.0], [2.0, 2.0], [1.0, 1.0]]);
         out.read().unwrap();

@@ -71,9 +71,10 @@ fn counts(sections: &BTreeMap<&str, &str>) -> String {
         hold: all.hold + it.hold,
         contradicted: all.contradicted + it.contradicted,
         unresolved: all.unresolved + it.unresolved,
+        not_run: all.not_run + it.not_run,
     });
     let line = |key: &str, count: &Count| {
-        let Count { hold, contradicted, unresolved } = count;
+        let Count { hold, contradicted, unresolved, .. } = count;
         format!("| {key} | {} | {hold} | {contradicted} | {unresolved} |\n", count.all())
     };
     let lines: String = counts.iter().map(|(key, count)| line(key, count)).collect();

@@ -104,19 +104,21 @@ fn taken_over(done: &[Done<'_>]) -> String {
     let rows = done.iter().flat_map(|done| done.rows.iter().chain(&done.more));
     let rows: BTreeMap<_, _> =
         rows.map(|(_, row)| ((&row.name, row.threads, row.seeds.len(), row.text("hash")), row)).collect();
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for program in rows.values().map(|row| row.text(MEASURED_BY)).filter(|program| !program.is_empty()) {
-        *counts.entry(program).or_default() += 1;
-    }
-    if counts.is_empty() {
+    let by = by_program(rows.values().map(|row| row.text(MEASURED_BY)).filter(|program| !program.is_empty()));
+    if by.is_empty() {
         return String::new();
     }
-    let counts: Vec<String> = counts.iter().map(|(program, count)| format!("{count} by {program}")).collect();
     format!(
-        "Of its {} rows, other programs measured some: {}. The section's program repeated the first run of each of them, on the machine as it is, with the same accesses at the same times.\n\n",
-        rows.len(),
-        counts.join(", ")
+        "Of its {} rows, other programs measured some: {by}. The section's program repeated the first run of each of them, on the machine as it is, with the same accesses at the same times.\n\n",
+        rows.len()
     )
+}
+
+/// Returns how many rows each program has measured, in words, from the program of each row that names one.
+pub fn by_program<'a>(rows: impl Iterator<Item = &'a str>) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    rows.for_each(|program| *counts.entry(program).or_default() += 1);
+    counts.iter().map(|(program, count)| format!("{count} by {program}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns a sentence for each swept machine: which of its numbers the sensitivity sweep varies, and by how much.
@@ -151,7 +153,8 @@ fn table(lines: &[&Line]) -> String {
 struct Line {
     text: String,
     ours: bool,
-    verdict: Verdict,
+    /// The verdict, if the claim has rows.
+    verdict: Option<Verdict>,
 }
 
 impl Line {
@@ -177,7 +180,7 @@ impl Line {
         };
         let [of, to] = [&ahead, &behind].map(Side::title);
         let found = done.finding(claim);
-        let verdict = found.as_ref().map_or(Verdict::Unresolved, |found| found.verdict);
+        let verdict = found.as_ref().map(|found| found.verdict);
         let cells = found.as_ref().map_or("- | - | - | unresolved: not run".to_owned(), cells);
         let why = why(claim, ours, found.as_ref(), &done.variations);
         let text = format!(
@@ -223,17 +226,20 @@ pub struct Count {
     pub hold: usize,
     /// Claims with [`Verdict::Contradicted`].
     pub contradicted: usize,
-    /// Claims with [`Verdict::Unresolved`].
+    /// Claims with [`Verdict::Unresolved`], and those without rows.
     pub unresolved: usize,
+    /// How many of the unresolved claims have no rows.
+    pub not_run: usize,
 }
 
 impl Count {
     fn of(lines: &[&Line]) -> Count {
         let with = |verdict| lines.iter().filter(|line| line.verdict == verdict).count();
         Count {
-            hold: with(Verdict::Holds),
-            contradicted: with(Verdict::Contradicted),
-            unresolved: with(Verdict::Unresolved),
+            hold: with(Some(Verdict::Holds)),
+            contradicted: with(Some(Verdict::Contradicted)),
+            unresolved: with(Some(Verdict::Unresolved)) + with(None),
+            not_run: with(None),
         }
     }
 
@@ -247,8 +253,9 @@ impl Count {
         let line = section.lines().find(|line| line.starts_with(Self::BEGIN))?;
         let numbers: Vec<usize> =
             line.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect();
-        let [_, hold, contradicted, unresolved] = numbers[..] else { return None };
-        Some(Count { hold, contradicted, unresolved })
+        let ([_, hold, contradicted, unresolved], not_run) = numbers.split_first_chunk()?;
+        let (hold, contradicted, unresolved) = (*hold, *contradicted, *unresolved);
+        Some(Count { hold, contradicted, unresolved, not_run: not_run.first().copied().unwrap_or(0) })
     }
 
     const BEGIN: &str = "Orderings that the paper states: ";
@@ -256,13 +263,13 @@ impl Count {
 
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Count { hold, contradicted, unresolved } = self;
-        write!(
-            f,
-            "{}{}; {hold} hold, {contradicted} are contradicted, {unresolved} unresolved.",
-            Self::BEGIN,
-            self.all()
-        )
+        let Count { hold, contradicted, unresolved, not_run } = self;
+        let begin = Self::BEGIN;
+        write!(f, "{begin}{}; {hold} hold, {contradicted} are contradicted, {unresolved} unresolved", self.all())?;
+        if *not_run > 0 {
+            write!(f, ", of which {not_run} were not run")?;
+        }
+        f.write_str(".")
     }
 }
 

@@ -244,6 +244,23 @@ fn nothing_is_stated_twice() {
     assert!(loaded(&twice).unwrap_err().ends_with("Figure 1: two figures have this name"));
 }
 
+/// A claim without rows counts as unresolved, and the section says so.
+#[test]
+fn what_was_not_run_is_counted() {
+    let folder = one("not-run", TINY);
+    let paper = &data::read(&folder, None).unwrap()[0];
+    let planned = plan(paper, &paper.figure[0], &args(&folder)).unwrap();
+    let table = table::paper(paper, &[Done::of(&paper.figure[0], &planned, Vec::new())], &args(&folder));
+    assert!(table.contains("states: 2; 0 hold, 0 are contradicted, 2 unresolved, of which 2 were not run."), "{table}");
+    let count = table::Count::read(&table).unwrap();
+    assert_eq!((count.all(), count.unresolved, count.not_run), (2, 2, 2));
+    assert_eq!(table::Count::read(&count.to_string()), Some(count));
+    let all_run = table::Count { not_run: 0, ..count };
+    assert!(all_run.to_string().ends_with(", 2 unresolved."));
+    assert_eq!(table::Count::read(&all_run.to_string()), Some(all_run));
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 /// The paper's column shows the ratio, or by what factor the first side must be ahead.
 #[test]
 fn the_least_lead_is_told() {
