@@ -71,6 +71,12 @@ impl Known {
         Self { name, map, isolation, make }
     }
 
+    /// Describes a scheme over [`HYDRA`] with timestamps of the processors' clocks.
+    const fn ordered<S: Scheme>(name: &'static str, isolation: Isolation) -> Self {
+        let make = |isolation, workload, seed| load(Engine::<S, Chosen>::ordered(isolation), workload, seed);
+        Self { isolation, ..Self::of(name, make) }
+    }
+
     /// Makes a store and loads a workload into it.
     pub fn load(&self, workload: Workload, seed: u64) -> Box<dyn Arena> {
         self.map.within(|| (self.make)(self.isolation, workload, seed))
@@ -111,10 +117,9 @@ static SCHEMES: &[[Known; 5]] = &[
 /// The other stores: with timestamps of the processors' clocks; with a log, which is not available on the virtual
 /// machine (a simulator); and with the global lock.
 static OTHERS: &[Known] = &[
-    Known::of("mvrlu-ordered-hydralist", |_, workload, seed| load(Engine::<MvRlu, Chosen>::ordered(), workload, seed)),
-    Known::of("hekaton-ordered-hydralist", |_, workload, seed| {
-        load(Engine::<Hekaton, Chosen>::ordered(), workload, seed)
-    }),
+    Known::ordered::<MvRlu>("mvrlu-ordered-hydralist", Isolation::Serializable),
+    Known::ordered::<MvRlu>("mvrlu-ordered-snapshot-hydralist", Isolation::Snapshot),
+    Known::ordered::<Hekaton>("hekaton-ordered-hydralist", Isolation::Serializable),
     #[cfg(not(archipelago_sim))]
     Known::of("silo-logged-hydralist", |_, workload, seed| load(Engine::<Silo, Chosen>::logged(), workload, seed)),
     Known::of("lock", |_, workload, seed| load(Global::default(), workload, seed)),

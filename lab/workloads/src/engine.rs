@@ -38,9 +38,9 @@ impl<S: Scheme, M> Engine<S, M> {
         Self::of(Database::new(), isolation)
     }
 
-    /// Makes an empty serializable database whose timestamps come from the processors' clocks.
-    pub fn ordered() -> Self {
-        Self::of(Database::new().with_clock(ClockKind::Hardware), Isolation::Serializable)
+    /// Makes an empty database whose timestamps come from the processors' clocks.
+    pub fn ordered(isolation: Isolation) -> Self {
+        Self::of(Database::new().with_clock(ClockKind::Hardware), isolation)
     }
 
     fn of(db: Database<S>, isolation: Isolation) -> Self {

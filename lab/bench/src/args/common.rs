@@ -229,7 +229,8 @@ pub struct Txn<C: Args> {
     /// Stores, comma-separated: a scheme over a map, as in mvrlu-art. Schemes: silo, tictoc, no-wait, wait-die,
     /// hekaton, mvrlu (serializable), silo-snapshot (snapshot isolation). Maps: hydralist, art, blink, euno-btree,
     /// euno-skiplist. Further stores: silo-htm-btree and silo-masstree-like (over rivals' trees);
-    /// mvrlu-ordered-hydralist and hekaton-ordered-hydralist (timestamps of the processors' clocks);
+    /// mvrlu-ordered-hydralist and hekaton-ordered-hydralist (timestamps of the processors' clocks),
+    /// mvrlu-ordered-snapshot-hydralist (also with snapshot isolation);
     /// silo-logged-hydralist (with a log on the disk of temporary files); lock (one lock over trees); with the cargo
     /// feature 'peers' surrealmx, redb, sqlite; or silo (over all maps), schemes (over hydralist), all
     #[arg(long, default_value = "silo-hydralist,tictoc-hydralist,mvrlu-hydralist,silo-snapshot-hydralist,lock")]
