@@ -315,7 +315,7 @@ mod tests {
         std::fs::write(&path, "{\"structure\":\"hä".as_bytes().split_last().unwrap().1).unwrap();
         assert!(Out::open(&path).unwrap().done.is_empty());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "");
-        // Who only reads leaves the half, and makes no file.
+        // Opened to be read, the file keeps the half, and a missing file stays missing.
         std::fs::write(&path, "{\"structure\":").unwrap();
         assert!(Out::open_to_read(&path).unwrap().done.is_empty());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"structure\":");

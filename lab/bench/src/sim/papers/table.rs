@@ -169,7 +169,7 @@ impl Line {
         let ours = figure.ours || claim.ours;
         let paper = match (claim.ratio, claim.within) {
             _ if ours => "-".to_owned(),
-            (Some(ratio), _) => format!("{ratio}"),
+            (Some(ratio), _) => claim.least.map_or(format!("{ratio}"), |least| format!("{ratio} (> {least})")),
             (None, Some(factor)) if claim.or_better => format!("no less (to {factor})"),
             (None, Some(factor)) => format!("alike (to {factor})"),
             (None, None) => format!("> {}", claim.least.unwrap_or(1.0)),

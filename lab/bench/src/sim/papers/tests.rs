@@ -264,7 +264,8 @@ fn what_was_not_run_is_counted() {
 /// The paper's column shows the ratio, or by what factor the first side must be ahead.
 #[test]
 fn the_least_lead_is_told() {
-    for (least, told) in [("least = 1.25", "> 1.25"), ("least = 1.25, ratio = 1.5", "1.5"), ("ratio = 2", "2")] {
+    for (least, told) in [("least = 1.25", "> 1.25"), ("least = 1.25, ratio = 1.5", "1.5 (> 1.25)"), ("ratio = 2", "2")]
+    {
         let folder = one("least-lead", &TINY.replace("ratio = 1.5", least));
         let paper = &data::read(&folder, None).unwrap()[0];
         let planned = plan(paper, &paper.figure[0], &args(&folder)).unwrap();
