@@ -44,16 +44,7 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
         only_simulated()?;
     }
     if let Some(path) = &args.write {
-        try_to_write(path)?;
-        let text = file::read(path)?;
-        let written = || papers.iter().filter(|paper| chosen(paper, args).next().is_some());
-        if let Some(paper) = written().find(|paper| args.figure.is_some() && file::has_whole(&text, &paper.key)) {
-            return Err(Failure::new(format!(
-                "--figure: its tables would replace the section in {} of all figures of {}; give --write another file",
-                path.display(),
-                paper.key
-            )));
-        }
+        check_file(path, &papers, args)?;
     }
     check(&papers, args)?;
     let open = if args.judge { Out::open_to_read } else { Out::open };
@@ -100,6 +91,21 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
         Some(first) => Err(Failure::new(first.clone())),
         None if interrupt::requested() => Ok(interrupt::exit_code()),
         None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Reports that the file of `--write` cannot be written, or that some figures would replace a section of all.
+fn check_file(path: &Path, papers: &[Paper], args: &SimPapers) -> Result<(), Failure> {
+    try_to_write(path)?;
+    let text = file::read(path)?;
+    let mut written = papers.iter().filter(|paper| chosen(paper, args).next().is_some());
+    match written.find(|paper| args.figure.is_some() && file::has_whole(&text, &paper.key)) {
+        None => Ok(()),
+        Some(paper) => Err(Failure::new(format!(
+            "--figure: its tables would replace the section in {} of all figures of {}; give --write another file",
+            path.display(),
+            paper.key
+        ))),
     }
 }
 

@@ -63,7 +63,7 @@ pub struct Sink {
 pub struct Out {
     path: PathBuf,
     file: File,
-    /// Whether the file may change.
+    /// True if rows are appended, and a cut last line is removed. False if the file stays as it is.
     changes: bool,
     /// The rows up to the position `read` of the file.
     done: Vec<Stored>,

@@ -21,8 +21,8 @@ use crate::report::{date, digits};
 use crate::sim::measure::Measure;
 use crate::stats;
 
-/// Returns a line that gives the command that made a paper's table, the date, and the seeds and variations. `more` tells
-/// whether the rows of `--more-runs` judge some of the table's claims.
+/// Returns a line that gives the command that made a paper's table, the date, and the seeds and variations. `more` is
+/// true if rows of `--more-runs` judge some of the table's claims.
 pub fn made_by(paper: &Paper, args: &SimPapers, more: bool) -> String {
     let when = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let seeds = if args.runs == 1 { "one seed".to_owned() } else { format!("{} seeds", args.runs) };

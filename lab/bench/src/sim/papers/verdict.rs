@@ -154,7 +154,7 @@ mod tests {
         }
     }
 
-    /// Who must be ahead by a factor has lost if ahead by less.
+    /// A lead of less than the factor contradicts the claim.
     #[test]
     fn a_small_lead_may_not_be_enough() {
         let scales = Claim { least: Some(1.25), ..claim(None) };
