@@ -29,8 +29,37 @@ const ITEM: u64 = 32;
 struct Mix {
     count: u64,
     update_percent: u32,
-    /// Whether half of the updates remove a key. If not, all of them store one.
-    removes: bool,
+    updates: Updates,
+}
+
+/// What updates do.
+#[derive(Clone, Copy, PartialEq)]
+enum Updates {
+    /// Half of them replace the value of a key that was there from the beginning. The others store one of as many further keys.
+    Store,
+    /// Half of them remove a key. The others store one, which replaces its value if it is there.
+    Remove,
+    /// Each replaces the value of a key that was there from the beginning.
+    Replace,
+}
+
+impl Updates {
+    fn of<C: clap::Args>(args: &Blink<C>) -> Self {
+        match (args.removes, args.replaces) {
+            (true, _) => Updates::Remove,
+            (_, true) => Updates::Replace,
+            _ => Updates::Store,
+        }
+    }
+
+    /// The name of a mix with such updates.
+    const fn workload(self) -> &'static str {
+        match self {
+            Updates::Store => "mix",
+            Updates::Remove => "mix with removals",
+            Updates::Replace => "mix of replacements",
+        }
+    }
 }
 
 /// A mix, run on trees under the policy `P`.
@@ -58,20 +87,21 @@ impl<P: Policy> Program for Clients<P> {
     }
 
     fn body(&self, tree: &Self::Shared, turns: &mut impl Turns) {
-        let Mix { count, update_percent, removes } = self.0;
+        let Mix { count, update_percent, updates } = self.0;
         let (map, dice) = (tree.pin(), Dice::of(turns));
         let op = |_| {
             let (number, roll) = (dice.roll() % count, dice.roll());
             if roll % 100 >= u64::from(update_percent) {
                 let found = map.get(&key(number));
-                return if removes || found == Some(number) { Done::Read } else { Done::Missed };
+                return if updates == Updates::Remove || found == Some(number) { Done::Read } else { Done::Missed };
             }
-            if removes && roll / 100 % 2 == 0 {
+            let first_half = roll / 100 % 2 == 0;
+            if updates == Updates::Remove && first_half {
                 map.delete(&key(number));
             } else {
-                // If nothing is removed, updates double the number of keys at most.
-                let twin = number + if removes { 0 } else { count * (roll / 100 % 2) };
-                map.upsert(&key(twin), twin);
+                let is_further = updates == Updates::Store && !first_half;
+                let number = if is_further { number + count } else { number };
+                map.upsert(&key(number), number);
             }
             Done::Updated
         };
@@ -92,7 +122,7 @@ const PAGE_128K: usize = (128 << 10) - 64;
 /// The techniques one by one, their combinations, pages of other sizes under version locks and under the thesis's
 /// latches, and the techniques with the latches that the thesis's code has in each page. Each contender is a type of its
 /// own, which must be compiled.
-const KNOWN: [Known<Mix>; 29] = [
+const KNOWN: [Known<Mix>; 34] = [
     Known::of::<Clients<Latched<PAGE, Central, true>>>("standard"),
     Known::of::<Clients<Latched<PAGE, CohortWp, true>>>("cohort"),
     Known::of::<Clients<Latched<PAGE, Central, false>>>("free-reads"),
@@ -117,6 +147,13 @@ const KNOWN: [Known<Mix>; 29] = [
     Known::of::<Clients<Latched<PAGE_128K, CohortWp, true>>>("cohort-128k"),
     Known::of::<Clients<Latched<PAGE_128K, Central, false>>>("free-reads-128k"),
     Known::of::<Clients<Latched<PAGE_128K, CohortWp, false>>>("free-reads+cohort-128k"),
+    Known::of::<Clients<Granular<Latched<PAGE_128K, Central, true>, { usize::MAX }>>>("granular-root-128k"),
+    Known::of::<Clients<Mirrored<Latched<PAGE_128K, Central, true>>>>("replicas-128k"),
+    Known::of::<Clients<Mirrored<Latched<PAGE_128K, CohortWp, true>>>>("replicas+cohort-128k"),
+    Known::of::<Clients<Mirrored<Latched<PAGE_128K, Central, false>>>>("replicas+free-reads-128k"),
+    Known::of::<Clients<Mirrored<Granular<Latched<PAGE_128K, Central, true>, { usize::MAX }>>>>(
+        "replicas+granular-root-128k",
+    ),
     Known::of::<Clients<Latched<PAGE, LatchSet<Central>, true>>>("standard-latch-set"),
     Known::of::<Clients<Latched<PAGE, LatchSet<CohortWp>, true>>>("cohort-latch-set"),
     Known::of::<Clients<Latched<PAGE, LatchSet<Central>, false>>>("free-reads-latch-set"),
@@ -131,9 +168,10 @@ fn cells<C: clap::Args>(args: &Blink<C>, count: usize) -> Result<Cells<Mix>, Fai
     let named = crate::choose::names("technique", &args.technique, &names)?;
     let chosen: Vec<_> = named.iter().filter_map(|name| KNOWN.iter().find(|known| known.name == *name)).collect();
     let count = args.count.unwrap_or(count);
-    let workload = if args.removes { "mix with removals" } else { "mix" };
+    let updates = Updates::of(args);
+    let workload = updates.workload();
     let cell = |&percent: &u32| {
-        let mix = Mix { count: count as u64, update_percent: percent, removes: args.removes };
+        let mix = Mix { count: count as u64, update_percent: percent, updates };
         (Cell { update_percent: Some(percent), count: Some(count), ..Cell::of(workload) }, mix, chosen.clone())
     };
     Ok(args.update_percent.iter().map(cell).collect())

@@ -109,7 +109,8 @@ pub struct Blink<C: Args> {
     /// latches in leaves), granular-root (one latch in the whole tree), log-fed (one tree per node, fed from a log),
     /// inner-replicas, inner-replicas+cohort (inner pages on each node), pages-1k, pages-64k, pages-128k (version locks,
     /// other page sizes), standard-64k, free-reads-64k, standard-128k, cohort-128k, free-reads-128k,
-    /// free-reads+cohort-128k (these latches with pages of that size; the thesis's pages have 128 KiB),
+    /// free-reads+cohort-128k, granular-root-128k, replicas-128k, replicas+cohort-128k, replicas+free-reads-128k,
+    /// replicas+granular-root-128k (these latches with pages of that size; the thesis's pages have 128 KiB),
     /// standard-latch-set, cohort-latch-set, free-reads-latch-set, free-reads+cohort-latch-set, replicas-latch-set (each
     /// page has the thesis's latches, of this kind); or all
     #[arg(long, default_value = "all")]
@@ -120,6 +121,9 @@ pub struct Blink<C: Args> {
     /// Half of the updates remove a key
     #[arg(long)]
     pub removes: bool,
+    /// No update adds a key: each replaces a value
+    #[arg(long, conflicts_with = "removes")]
+    pub replaces: bool,
     /// Keys in the tree [default: 1M; simulated: 100k]
     #[arg(long, value_parser = count)]
     pub count: Option<usize>,
