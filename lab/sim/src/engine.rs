@@ -96,6 +96,9 @@ pub(crate) struct Engine {
     client_cpus: Vec<usize>,
     /// Threads placed on each CPU.
     on_cpu: Vec<u32>,
+    /// The line that the running thread accessed last in set-up or tear-down, by its address, and its number. While it
+    /// is here, the model has nothing to do for another access to it; see [`repeats`](Self::repeats).
+    repeated: Option<(usize, u32)>,
     /// Free slots below `slots_high_water`.
     free_slots: Vec<usize>,
     pub(crate) slots_high_water: usize,
@@ -169,6 +172,7 @@ impl Engine {
                 Placement::Cpus(cpus) => cpus.clone(),
             },
             on_cpu: vec![0; machine.cpus()],
+            repeated: None,
             // The slots of the clients and the main thread are reserved from the start, since background threads may
             // start before them.
             free_slots: Vec::new(),

@@ -135,6 +135,57 @@ fn daemons_serve_and_are_unwound() {
     assert_eq!(report.abandoned, 0);
 }
 
+/// When a run ends, a destructor may wait for another thread's, even by a loop that only loads the line which the main
+/// thread accessed last.
+#[test]
+fn a_destructor_that_only_loads_is_not_alone() {
+    let word: &'static Word = Box::leak(Box::new(Word::new(0)));
+    struct AtLast<F: FnMut()>(F);
+    impl<F: FnMut()> Drop for AtLast<F> {
+        fn drop(&mut self) {
+            (self.0)();
+        }
+    }
+    fn daemon(at_last: impl FnMut() + 'static) {
+        let parks = move || {
+            let _last = AtLast(at_last);
+            world::park();
+        };
+        world::spawn_background(None, Box::new(parks)).ok().unwrap();
+    }
+    let setup = || {
+        daemon(|| word.set(1));
+        // The thread that was made last is unwound first.
+        daemon(|| while word.get() == 0 {});
+    };
+    let body = |_: &(), _| world::sleep(1_000);
+    let (report, last) = run_with(&machine(), &Config::seeded(1), 1, setup, body, |()| word.get());
+    assert_eq!((report.outcome, report.abandoned, last), (Outcome::Done, 0, Some(0)));
+}
+
+/// What follows a span without virtual time takes time, even if it is an access to the same line.
+#[test]
+fn time_passes_after_an_untimed_access() {
+    run_with(
+        &machine(),
+        &Config::seeded(1),
+        1,
+        || Word::new(0),
+        |word, _| {
+            let stored = || {
+                let begin = world::now_ps();
+                (0..100).for_each(|value| word.set(value));
+                world::now_ps() - begin
+            };
+            let without = world::untimed(stored);
+            assert!(stored() > without + 10_000);
+        },
+        drop,
+    )
+    .0
+    .assert_done();
+}
+
 #[test]
 fn opposite_locks_deadlock() {
     for schedule in [Schedule::VirtualTime, Schedule::Random] {

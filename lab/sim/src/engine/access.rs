@@ -114,7 +114,33 @@ impl Engine {
         if self.threads[self.current].tx_depth > 0 && !self.tx_track(line, addr, size, kind) {
             return Step::Doomed;
         }
+        if self.is_plain(line) {
+            self.repeated = Some((addr >> 6, line));
+        }
         Step::Go(line)
+    }
+
+    /// Returns whether the model has nothing to do for an access of the running thread to a line that was accessed before.
+    fn is_plain(&self, line: u32) -> bool {
+        let thread = &self.threads[self.current];
+        let has_no_transaction = thread.tx_depth == 0 && self.saved_stacks == 0;
+        thread.untimed && !self.unwinding && has_no_transaction && self.memory.lines[line as usize].tx == NONE
+    }
+
+    /// Returns the line of `addr` if the running thread's last access was to this line, and the model has nothing to do
+    /// for another one. This stays so until a transaction begins, a thread takes over, or time passes: there the line is
+    /// forgotten. A set-up that moves many entries makes most of its accesses to the line of the access before.
+    #[inline]
+    pub(crate) fn repeats(&self, addr: usize) -> Option<u32> {
+        let (_, line) = self.repeated.filter(|(line, _)| *line == addr >> 6)?;
+        debug_assert!(self.is_plain(line), "a line was not forgotten");
+        Some(line)
+    }
+
+    /// Called when an access may have to do more than before.
+    #[inline]
+    pub(crate) fn forget_repeated(&mut self) {
+        self.repeated = None;
     }
 
     /// Returns whether a load of `line` follows the running thread's access to the same line at once. A real core has

@@ -56,6 +56,7 @@ impl Engine {
             return Err(self.verdict());
         }
         self.current = id;
+        self.forget_repeated();
         if self.timed() {
             let (earliest, other) = self.agenda.earliest_other(id);
             self.horizon = earliest.min(self.deadline());

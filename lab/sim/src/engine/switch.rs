@@ -259,6 +259,7 @@ pub(crate) fn unwind_all(engine: *mut Engine) -> usize {
     // SAFETY: here and below: the engine outlives the run, and no coroutine runs while a reference to the engine lives.
     let threads = unsafe {
         (*engine).unwinding = true;
+        (*engine).forget_repeated();
         // From now on all threads get turns, and none has to be woken.
         (*engine).forget_waiters();
         for thread in &mut (*engine).threads {

@@ -217,6 +217,7 @@ impl Engine {
     pub(crate) fn tx_begin(&mut self, unwinds: bool, place: &'static Location<'static>) {
         let (fault, period, mean) = (self.costs.tx_fault, self.costs.tx_timer, self.costs.tx_spurious);
         self.threads[self.current].tx_depth = 1;
+        self.forget_repeated();
         self.drain_stores();
         let (site, timed) = (self.sites.of(place), self.timed());
         self.sites.sites[site].counts.begun += 1;

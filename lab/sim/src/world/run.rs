@@ -73,6 +73,7 @@ pub fn untimed<R>(f: impl FnOnce() -> R) -> R {
     fn switch(engine: *mut Engine, untimed: bool) -> bool {
         with(engine, |engine| {
             let before = std::mem::replace(&mut engine.me().untimed, untimed);
+            engine.forget_repeated();
             switch::watched(engine, engine.current);
             before
         })

@@ -9,6 +9,8 @@ fn set_up_and_tear_down_undo_what_aborts() {
     for faults in [vec![Fault::AbortTransactions { probability: 1.0 }], vec![capacity], vec![]] {
         let aborts = |pages: &Vec<Page>| {
             let [x, y] = [&pages[0].0[0], &pages[0].0[1]];
+            // The last access before the transaction is to the line that the transaction accesses first.
+            assert_eq!(x.get(), 0);
             let result = htm::transaction(|| {
                 [x, y].iter().for_each(|word| word.set(word.get() + 1));
                 htm::abort(5);
