@@ -330,7 +330,7 @@ fn measured(contender: &Contender, threads: usize, setting: &Setting) -> Result<
 /// Returns the sides to measure, each once.
 fn sides(figure: &Figure) -> Vec<Side> {
     let mut sides: Vec<Side> = Vec::new();
-    for side in figure.claim.iter().flat_map(|claim| claim.sides(figure)) {
+    for side in figure.claim.iter().flat_map(|claim| claim.needed(figure)) {
         if !sides.contains(&side) {
             sides.push(side);
         }

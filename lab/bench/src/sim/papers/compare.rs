@@ -82,7 +82,7 @@ impl Changes {
     fn add(&mut self, paper: &Paper, figure: &Figure, usual: &Rows, other: &Rows) {
         let mut seen: Vec<(Side, Measure)> = Vec::new();
         for claim in &figure.claim {
-            for side in claim.sides(figure) {
+            for side in claim.needed(figure) {
                 if !seen.contains(&(side.clone(), claim.by)) {
                     self.add_figure(paper, figure, &side, claim.by, [usual, other]);
                     seen.push((side, claim.by));
@@ -106,10 +106,9 @@ impl Changes {
     }
 
     fn add_ordering(&mut self, paper: &Paper, figure: &Figure, claim: &Claim, rows: [&Rows; 2]) {
-        let sides = claim.sides(figure);
         let is_so = |rows: &Rows| {
-            let [ahead, behind] = [value(rows, &sides[0], claim.by)?, value(rows, &sides[1], claim.by)?];
-            Some(judge(claim, &[ahead], &[behind], false).so == 1)
+            let [ahead, behind] = claim.figures(figure, |side| Some(vec![value(rows, side, claim.by)?]))?;
+            Some(judge(claim, &ahead, &behind, false).so == 1)
         };
         let [Some(usual), Some(other)] = rows.map(is_so) else {
             self.orderings.missing += 1;
@@ -117,10 +116,11 @@ impl Changes {
         };
         self.orderings.both += 1;
         if usual != other {
-            let [ahead, behind] = sides.map(|side| format!("{} with {} threads", side.title(), side.threads));
+            let [ahead, behind] =
+                claim.sides(figure).map(|side| format!("{} with {} threads", side.title(), side.threads));
             let says = if other { "so only in the second" } else { "so only in the first" };
-            let by = claim.by.title();
-            let line = format!("{says}: {}, {}: {ahead} ÷ {behind}, {by}", paper.key, figure.name);
+            let (by, since) = (claim.by.title(), claim.since_title());
+            let line = format!("{says}: {}, {}: {ahead} ÷ {behind}, {by}{since}", paper.key, figure.name);
             self.orderings.changed.push(line);
         }
     }

@@ -92,6 +92,12 @@ pub struct Claim {
     /// The figure by which the two contenders are compared.
     #[serde(default)]
     pub by: Measure,
+    /// If set, a side's figure is divided by its own under these values. Papers claim so where they say that one
+    /// contender gains or falls more than another.
+    #[serde(default)]
+    pub since: Values,
+    /// As `since`, for the number of threads.
+    pub since_threads: Option<usize>,
     /// Whether the claim is this project's own. No paper states such a claim, and it is not counted among the papers'
     /// claims.
     #[serde(default)]
@@ -135,10 +141,44 @@ impl Claim {
         [side(&self.ahead, self.threads, self.at.clone()), side(&self.behind, behind_threads, behind_at)]
     }
 
+    /// Returns the side by whose figure that of `side` is divided, if the claim has one.
+    fn start(&self, side: &Side) -> Option<Side> {
+        if self.since.is_empty() && self.since_threads.is_none() {
+            return None;
+        }
+        let at = side.at.clone().into_iter().chain(self.since.clone()).collect();
+        Some(Side { name: side.name.clone(), threads: self.since_threads.unwrap_or(side.threads), at })
+    }
+
+    /// Returns the sides whose rows the claim needs.
+    pub fn needed(&self, figure: &Figure) -> Vec<Side> {
+        let sides = self.sides(figure);
+        let starts: Vec<Side> = sides.iter().filter_map(|side| self.start(side)).collect();
+        sides.into_iter().chain(starts).collect()
+    }
+
+    /// Returns the figures of both sides, cell by cell, if `of` returns those of all needed rows.
+    pub fn figures(&self, figure: &Figure, of: impl Fn(&Side) -> Option<Vec<f64>>) -> Option<[Vec<f64>; 2]> {
+        let figures = |side: &Side| {
+            let Some(start) = self.start(side) else { return of(side) };
+            Some(of(side)?.iter().zip(of(&start)?).map(|(cell, start)| cell / start).collect())
+        };
+        let [ahead, behind] = self.sides(figure);
+        Some([figures(&ahead)?, figures(&behind)?])
+    }
+
+    /// Returns by what the sides' figures are divided, in words, or an empty text.
+    pub fn since_title(&self) -> String {
+        let values = self.since.iter().map(|(name, value)| titled(name, value));
+        let threads = self.since_threads.map(|threads| format!("{threads} threads"));
+        let parts: Vec<String> = values.chain(threads).collect();
+        if parts.is_empty() { String::new() } else { format!(", each ÷ itself with {}", parts.join(", ")) }
+    }
+
     /// Returns whether two claims of the figure state the same, whatever their ratios and reasons, or the opposite. That
     /// two sides are level is the same in both directions.
     fn repeats(&self, other: &Claim, figure: &Figure) -> bool {
-        let kind = |claim: &Claim| (claim.by, claim.within, claim.or_better);
+        let kind = |claim: &Claim| (claim.by, claim.within, claim.or_better, claim.since_threads, claim.since_title());
         let ([ahead, behind], others) = (self.sides(figure), other.sides(figure));
         let opposite = !self.or_better && others == [behind.clone(), ahead.clone()];
         kind(self) == kind(other) && (opposite || self.least == other.least && others == [ahead, behind])
@@ -150,13 +190,7 @@ impl Side {
     pub fn title(&self) -> String {
         let mut title = format!("`{}`", self.name);
         for (name, value) in &self.at {
-            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            title += &match name.as_str() {
-                "update_percent" => format!(", {text} % updates"),
-                "external_work" => format!(", e = {text}"),
-                "count" => format!(", {text} keys"),
-                _ => format!(", {text}"),
-            };
+            title += &format!(", {}", titled(name, value));
         }
         title
     }
@@ -172,6 +206,17 @@ impl Side {
         let has =
             |(name, value): (&String, &Value)| facts.iter().any(|(of, fact)| *of == name.as_str() && is(fact, value));
         contender.name == self.name && self.at.iter().all(has)
+    }
+}
+
+/// Returns a parameter's value in words.
+fn titled(name: &str, value: &Value) -> String {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    match name {
+        "update_percent" => format!("{text} % updates"),
+        "external_work" => format!("e = {text}"),
+        "count" => format!("{text} keys"),
+        _ => text,
     }
 }
 
@@ -235,7 +280,7 @@ fn check(figure: &Figure) -> Result<(), String> {
         return Err("no claim".to_owned());
     }
     for (number, claim) in figure.claim.iter().enumerate() {
-        let sides = claim.sides(figure);
+        let (sides, needed) = (claim.sides(figure), claim.needed(figure));
         let names = format!("{} ahead of {}", claim.ahead, claim.behind);
         // The comparison is written so that NaN is refused, too.
         if claim.within.is_some_and(|within| !(within > 1.0 && within.is_finite())) {
@@ -253,15 +298,18 @@ fn check(figure: &Figure) -> Result<(), String> {
         if claim.ratio.is_some_and(|ratio| !(ratio > 0.0 && ratio.is_finite())) {
             return Err(format!("{names}: `ratio` is a number above 0"));
         }
-        if sides.iter().any(|side| side.threads == 0) {
+        if needed.iter().any(|side| side.threads == 0) {
             return Err(format!("{names}: 0 threads do nothing"));
         }
         let known: Vec<&str> = Cell::default().facts().into_iter().map(|(name, _)| name).collect();
-        if let Some(name) = sides.iter().flat_map(|side| side.at.keys()).find(|name| !known.contains(&name.as_str())) {
+        if let Some(name) = needed.iter().flat_map(|side| side.at.keys()).find(|name| !known.contains(&name.as_str())) {
             return Err(format!("{names}: `{name}` is no parameter; known are {}", known.join(", ")));
         }
         if sides[0] == sides[1] {
             return Err(format!("{names}: with as many threads it is compared with itself"));
+        }
+        if sides.iter().any(|side| claim.start(side).as_ref() == Some(side)) {
+            return Err(format!("{names}: `since` and `since_threads` give what a side has, so its figure would be 1"));
         }
         if figure.claim[..number].iter().any(|other| claim.repeats(other, figure)) {
             let [ahead, behind] = sides.map(|side| format!("{} with {} threads", side.title(), side.threads));

@@ -53,14 +53,16 @@ impl<'a> Done<'a> {
     pub fn open_sides(&self) -> Vec<Side> {
         let open = |claim: &&Claim| self.found(claim, &self.rows).as_ref().is_some_and(is_open);
         let open: Vec<Side> =
-            self.figure.claim.iter().filter(open).flat_map(|claim| claim.sides(self.figure)).collect();
+            self.figure.claim.iter().filter(open).flat_map(|claim| claim.needed(self.figure)).collect();
         sides(self.figure).into_iter().filter(|side| open.contains(side)).collect()
     }
 
     fn found(&self, claim: &Claim, rows: &Rows) -> Option<Finding> {
         let row = |side: &Side| rows.iter().find(|(of, _)| of == side).map(|(_, row)| row);
-        let [ahead, behind] = claim.sides(self.figure);
-        compare(claim, row(&ahead)?, row(&behind)?)
+        let needed: Vec<&Row> = claim.needed(self.figure).iter().map(row).collect::<Option<_>>()?;
+        let swept = needed.iter().all(|row| !row.sweep.is_empty());
+        let [ahead, behind] = claim.figures(self.figure, |side| figures(row(side)?, claim.by, swept))?;
+        Some(judge(claim, &ahead, &behind, swept))
     }
 }
 
@@ -68,14 +70,12 @@ fn is_open(found: &Finding) -> bool {
     found.swept && found.verdict == Verdict::Unresolved
 }
 
-/// Judges a claim. Returns `None` if one of the rows lacks the figure by which the claim compares them.
-fn compare(claim: &Claim, ahead: &Row, behind: &Row) -> Option<Finding> {
-    let swept = !ahead.sweep.is_empty() && !behind.sweep.is_empty();
-    let figures = |row: &Row| match claim.by {
+/// Returns a row's figures, by cells of the sweep or by seeds, if it has them.
+fn figures(row: &Row, by: Measure, swept: bool) -> Option<Vec<f64>> {
+    match by {
         Measure::Throughput => Some(if swept { row.sweep.clone() } else { row.seeds.clone() }),
         count => row.counts.get(count.name()).cloned(),
-    };
-    Some(judge(claim, &figures(ahead)?, &figures(behind)?, swept))
+    }
 }
 
 /// Returns a row's figure on the machine as it is, with the first seed.

@@ -178,13 +178,14 @@ impl Line {
             Measure::Throughput => String::new(),
             count => format!(", {}", count.title()),
         };
+        let since = claim.since_title();
         let [of, to] = [&ahead, &behind].map(Side::title);
         let found = done.finding(claim);
         let verdict = found.as_ref().map(|found| found.verdict);
         let cells = found.as_ref().map_or("- | - | - | unresolved: not run".to_owned(), cells);
         let why = why(claim, ours, found.as_ref(), &done.variations);
         let text = format!(
-            "| {}, {} | {} | {threads} | {of} ÷ {to}{by} | {paper} | {cells} | {why} |\n",
+            "| {}, {} | {} | {threads} | {of} ÷ {to}{by}{since} | {paper} | {cells} | {why} |\n",
             figure.name, figure.section, figure.what
         );
         Line { text, ours, verdict }

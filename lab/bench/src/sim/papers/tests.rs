@@ -2,8 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use super::data::Side;
+use super::verdict::Verdict;
 use super::*;
 use crate::harness::instructions::{Charge, Counted, Instructions};
+use crate::report::row::Row;
 use crate::sim::{SIMULATED, experiment, machines};
 
 fn folder() -> PathBuf {
@@ -272,6 +275,52 @@ fn the_least_lead_is_told() {
         let table = table::paper(paper, &[Done::of(&paper.figure[0], &planned, Vec::new())], &args(&folder));
         assert!(table.contains(&format!("| `ttas` ÷ `ttas` | {told} |")), "{table}");
         assert!(table.contains("| `tas` ÷ `mcs` | > 1 |"), "{table}");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
+
+/// A claim may compare by how much two contenders gain: four rows, of which each side divides two.
+#[test]
+fn gains_are_compared() {
+    let with = |claim: &str| TINY.replace("\n]", &format!("\n    {claim},\n]"));
+    let claim = "{ ahead = \"tas\", behind = \"mcs\", since_threads = 1 }";
+    let folder = one("gains", &with(claim));
+    let paper = &data::read(&folder, None).unwrap()[0];
+    let figure = &paper.figure[0];
+    let planned = plan(paper, figure, &args(&folder)).unwrap();
+    let threads: Vec<usize> = figure.claim[3].needed(figure).iter().map(|side| side.threads).collect();
+    assert_eq!((threads, planned.sides.len()), (vec![2, 2, 1, 1], 6));
+    // With two threads `tas` does less than `mcs`, but three times as much as with one.
+    let cells = |side: &Side| match (side.name.as_str(), side.threads) {
+        ("tas", threads) => [1.0, 3.0][threads - 1],
+        (_, threads) => [4.0, 8.0][threads - 1],
+    };
+    let row = |(side, place): &(Side, usize)| {
+        let mut row = Row::new(&side.name, side.threads, &planned.contenders[*place].cell, Vec::new());
+        row.sweep = vec![cells(side); 19];
+        (side.clone(), row)
+    };
+    let rows: done::Rows = planned.sides.iter().map(row).collect();
+    let done = Done::of(figure, &planned, rows.clone());
+    let [plain, gains] = [1, 3].map(|claim| done.finding(&figure.claim[claim]).unwrap());
+    assert_eq!((plain.verdict, plain.ratios[0]), (Verdict::Contradicted, 0.375));
+    assert_eq!((gains.verdict, gains.ratios[0]), (Verdict::Holds, 1.5));
+    let table = table::paper(paper, std::slice::from_ref(&done), &args(&folder));
+    assert!(table.contains("| 2 | `tas` ÷ `mcs`, each ÷ itself with 1 threads | > 1 | 1.50 "), "{table}");
+    // Without one of the four rows the claim is not judged.
+    for lost in figure.claim[3].needed(figure) {
+        let rows = rows.iter().filter(|(side, _)| *side != lost).cloned().collect();
+        assert_eq!(Done::of(figure, &planned, rows).finding(&figure.claim[3]), None);
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+    for (wrong, says) in [
+        ("since_threads = 2", "so its figure would be 1"),
+        ("since_threads = 0", "0 threads do nothing"),
+        ("since = { updates = 2 }", "`updates` is no parameter; known are workload, "),
+    ] {
+        let folder = one("no-gains", &with(&claim.replace("since_threads = 1", wrong)));
+        let failure = data::read(&folder, None).unwrap_err().to_string();
+        assert!(failure.contains(says), "{failure}");
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

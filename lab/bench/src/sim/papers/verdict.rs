@@ -109,28 +109,10 @@ fn exactly(heads: usize, coins: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::measure::Measure;
 
     fn claim(within: Option<f64>) -> Claim {
-        let (ahead, behind) = ("nr".to_owned(), "sl".to_owned());
-        let (threads, behind_threads, at, behind_at) = Default::default();
-        let (ratio, by, ours, reason) = (Some(8.0), Measure::Throughput, false, String::new());
-        let (least, or_better) = (None, false);
-        Claim {
-            ahead,
-            threads,
-            behind,
-            behind_threads,
-            at,
-            behind_at,
-            ratio,
-            least,
-            within,
-            or_better,
-            by,
-            ours,
-            reason,
-        }
+        let claim: Claim = toml::from_str("ahead = 'nr'\nbehind = 'sl'\nratio = 8.0").unwrap();
+        Claim { within, ..claim }
     }
 
     fn verdict(within: Option<f64>, ahead: &[f64], behind: &[f64]) -> Verdict {
