@@ -107,7 +107,10 @@ impl Engine {
     /// too, so these accesses conflict with other threads' transactions.
     fn access_untimed(&mut self, addr: usize, size: usize, kind: AccessKind) -> Step {
         let line = self.memory.line(addr, self.threads[self.current].socket);
-        self.tx_conflict(line, kind);
+        // Without transactions the line's record is not read, which the host would have to fetch.
+        if !self.marks.are_none() {
+            self.tx_conflict(line, kind);
+        }
         if self.saved_stacks > 0 && kind.writes() {
             self.tx_wrote(addr, size);
         }
@@ -124,7 +127,8 @@ impl Engine {
     fn is_plain(&self, line: u32) -> bool {
         let thread = &self.threads[self.current];
         let has_no_transaction = thread.tx_depth == 0 && self.saved_stacks == 0;
-        thread.untimed && !self.unwinding && has_no_transaction && self.memory.lines[line as usize].tx == NONE
+        let has_no_mark = self.marks.are_none() || self.memory.lines[line as usize].tx == NONE;
+        thread.untimed && !self.unwinding && has_no_transaction && has_no_mark
     }
 
     /// Returns the line of `addr` if the running thread's last access was to this line, and the model has nothing to do

@@ -189,6 +189,14 @@ pub(crate) struct Marks {
     free: Vec<u32>,
 }
 
+impl Marks {
+    /// Returns whether no line is in the sets of a transaction.
+    #[inline]
+    pub(crate) fn are_none(&self) -> bool {
+        self.marks.len() == self.free.len()
+    }
+}
+
 /// Counts of transactions by the place at which they begin.
 #[derive(Default)]
 pub(crate) struct Sites {

@@ -1,10 +1,13 @@
-//! Finds the line of an address: a hash table of the lines that the program has accessed, and one of their pages.
+//! Finds the line of an address: a hash table of the pages that the program has accessed, with the lines of each.
 //!
-//! Pages are numbered in the order of their first access. This number, not the address, determines cache sets, since
-//! the addresses that the operating system chooses must not change a run. A page also has a home node: the node of the
-//! first thread that accesses the page, unless the page was placed.
+//! Lines and pages are numbered in the order of their first access. A page's number, not its address, determines cache
+//! sets, since the addresses that the operating system chooses must not change a run. A page also has a home node: the
+//! node of the first thread that accesses the page, unless the page was placed.
 
 use super::NONE;
+
+/// The binary logarithm of the number of lines in a page.
+const LINES_BITS: u32 = 6;
 
 /// Returns the slot of a key in a table of `mask + 1` slots, by Fibonacci hashing.
 #[inline]
@@ -16,12 +19,9 @@ fn slot_of(key: u64, mask: usize) -> usize {
 struct Slot {
     key: u64,
     value: u32,
-    /// A line's colour. It is stored here so that the line's cache sets are known before its record has arrived in the
-    /// host's cache.
-    colour: u32,
 }
 
-const EMPTY: Slot = Slot { key: 0, value: NONE, colour: 0 };
+const EMPTY: Slot = Slot { key: 0, value: NONE };
 
 /// A hash table from 64-bit keys to dense numbers, with linear probing. Keys are never removed.
 struct Numbers {
@@ -34,9 +34,9 @@ impl Numbers {
         Numbers { slots: vec![EMPTY; 1 << 10], count: 0 }
     }
 
-    /// Returns the slot of a key that has a number.
+    /// Returns the number of a key that has one.
     #[inline]
-    fn known(&self, key: u64) -> Option<Slot> {
+    fn known(&self, key: u64) -> Option<u32> {
         let mask = self.slots.len() - 1;
         let mut at = slot_of(key, mask);
         loop {
@@ -45,7 +45,7 @@ impl Numbers {
                 return None;
             }
             if slot.key == key {
-                return Some(slot);
+                return Some(slot.value);
             }
             at = (at + 1) & mask;
         }
@@ -53,14 +53,14 @@ impl Numbers {
 
     /// Assigns the next number to a key that has none.
     #[cold]
-    fn add(&mut self, key: u64, colour: u32) -> u32 {
+    fn add(&mut self, key: u64) -> u32 {
         let mask = self.slots.len() - 1;
         let mut at = slot_of(key, mask);
         while self.slots[at].value != NONE {
             at = (at + 1) & mask;
         }
         let value = self.count as u32;
-        self.slots[at] = Slot { key, value, colour };
+        self.slots[at] = Slot { key, value };
         self.count += 1;
         if self.count * 2 > self.slots.len() {
             self.grow();
@@ -95,12 +95,19 @@ const NOWHERE: u8 = u8::MAX;
 /// The value, instead of a home, of a page without memory.
 const UNMAPPED: u8 = NOWHERE - 1;
 
+/// The numbers of a page's lines, or `NONE` for those that were not accessed.
+type Lines = [u32; 1 << LINES_BITS];
+
 /// The numbers of lines and pages.
 pub(crate) struct Table {
-    lines: Numbers,
+    /// The numbers of pages, by the address without the position in the page.
     pages: Numbers,
     /// Home nodes by page number.
     homes: Vec<u8>,
+    /// Lines by page number.
+    lines: Vec<Lines>,
+    /// How many lines have a number.
+    count: u32,
 }
 
 /// A line's entry in the table.
@@ -115,71 +122,88 @@ pub(crate) struct Found {
     pub(crate) fresh: Option<u8>,
 }
 
+/// Returns an address's page, and the position of its line in the page.
+#[inline]
+fn parts(addr: usize) -> (u64, usize) {
+    (addr as u64 >> (6 + LINES_BITS), addr >> 6 & ((1 << LINES_BITS) - 1))
+}
+
 impl Table {
     pub(crate) fn new() -> Self {
-        Table { lines: Numbers::new(), pages: Numbers::new(), homes: Vec::new() }
+        Table { pages: Numbers::new(), homes: Vec::new(), lines: Vec::new(), count: 0 }
     }
 
     /// Returns the line of `addr`. `toucher` is the node of the accessing thread.
     #[inline]
     pub(crate) fn line(&mut self, addr: usize, toucher: usize) -> Found {
-        let line = (addr >> 6) as u64;
-        match self.lines.known(line) {
-            Some(slot) => Found { line: slot.value, colour: slot.colour, fresh: None },
-            None => self.fresh(line, toucher),
-        }
+        self.peek(addr).unwrap_or_else(|| self.fresh(addr, toucher))
     }
 
     #[cold]
-    fn fresh(&mut self, line: u64, toucher: usize) -> Found {
-        let page = self.page(line >> 6);
+    fn fresh(&mut self, addr: usize, toucher: usize) -> Found {
+        let (page, at) = parts(addr);
+        let page = self.page(page);
         let home = &mut self.homes[page];
         if *home >= UNMAPPED {
             *home = toucher as u8;
         }
-        let (colour, fresh) = ((page as u32) << 6 | (line & 63) as u32, Some(*home));
-        Found { line: self.lines.add(line, colour), colour, fresh }
+        let found = Found { line: self.count, colour: colour(page as u32, at), fresh: Some(*home) };
+        self.lines[page][at] = self.count;
+        self.count += 1;
+        found
     }
 
     /// Returns the line of `addr`, if it was accessed before.
     #[inline]
     pub(crate) fn peek(&self, addr: usize) -> Option<Found> {
-        let slot = self.lines.known((addr >> 6) as u64)?;
-        Some(Found { line: slot.value, colour: slot.colour, fresh: None })
+        let (page, at) = parts(addr);
+        let page = self.pages.known(page)?;
+        let line = self.lines[page as usize][at];
+        (line != NONE).then_some(Found { line, colour: colour(page, at), fresh: None })
     }
 
-    /// Brings the slot that [`line`](Self::line) will read into the host's cache.
+    /// Brings what [`line`](Self::line) will read into the host's cache.
     #[inline]
     pub(crate) fn prepare(&self, addr: usize) {
-        let mask = self.lines.slots.len() - 1;
-        super::host_prefetch(&raw const self.lines.slots[slot_of((addr >> 6) as u64, mask)]);
+        let (page, at) = parts(addr);
+        if let Some(page) = self.pages.known(page) {
+            super::host_prefetch(&raw const self.lines[page as usize][at]);
+        }
     }
 
     fn page(&mut self, page: u64) -> usize {
-        if let Some(slot) = self.pages.known(page) {
-            return slot.value as usize;
+        if let Some(number) = self.pages.known(page) {
+            return number as usize;
         }
+        if self.lines.len() == self.lines.capacity() {
+            self.lines.reserve(self.lines.len().max(64));
+            super::use_huge_pages(self.lines.spare_capacity_mut());
+        }
+        self.lines.push([NONE; 1 << LINES_BITS]);
         self.homes.push(NOWHERE);
-        self.pages.add(page, 0) as usize
+        self.pages.add(page) as usize
+    }
+
+    /// Returns the numbers of those lines of a page that were accessed.
+    fn accessed(&self, page: u64) -> impl Iterator<Item = u32> {
+        let lines = self.pages.known(page).map(|page| &self.lines[page as usize]);
+        lines.into_iter().flatten().copied().filter(|line| *line != NONE)
     }
 
     /// Sets the home of the pages from `addr` on, or removes it. Calls `line` for each of their lines that was
     /// accessed.
     pub(crate) fn place(&mut self, addr: usize, len: usize, home: Option<usize>, mut line: impl FnMut(u32)) {
-        let (first, last) = (addr as u64 >> 12, (addr + len.max(1) - 1) as u64 >> 12);
-        for page in first..=last {
+        for page in pages(addr, len) {
             let number = self.page(page);
             self.homes[number] = home.map_or(NOWHERE, |home| home as u8);
-            for slot in (page << 6..(page + 1) << 6).filter_map(|line| self.lines.known(line)) {
-                line(slot.value);
-            }
+            self.accessed(page).for_each(&mut line);
         }
     }
 
     /// Records that the pages from `addr` on have no memory, except pages with lines that were accessed.
     pub(crate) fn unmap(&mut self, addr: usize, len: usize) {
-        for page in addr as u64 >> 12..=(addr + len.max(1) - 1) as u64 >> 12 {
-            if (page << 6..(page + 1) << 6).all(|line| self.lines.known(line).is_none()) {
+        for page in pages(addr, len) {
+            if self.accessed(page).next().is_none() {
                 let number = self.page(page);
                 self.homes[number] = UNMAPPED;
             }
@@ -188,30 +212,42 @@ impl Table {
 
     /// Returns whether an address has no memory.
     pub(crate) fn unmapped(&self, addr: usize) -> bool {
-        self.pages.known((addr >> 12) as u64).is_some_and(|slot| self.homes[slot.value as usize] == UNMAPPED)
+        self.pages.known(parts(addr).0).is_some_and(|page| self.homes[page as usize] == UNMAPPED)
     }
 
     /// Returns the home of an address, if its page was accessed or placed.
     pub(crate) fn home_of(&self, addr: usize) -> Option<usize> {
-        let page = self.pages.known((addr >> 12) as u64)?;
-        let home = self.homes[page.value as usize];
+        let home = self.homes[self.pages.known(parts(addr).0)? as usize];
         (home < UNMAPPED).then_some(usize::from(home))
     }
 
     /// Returns the addresses of these lines. Takes time linear in the size of the table.
     pub(crate) fn addresses(&self, lines: &[u32]) -> Vec<usize> {
         let mut found = vec![0; lines.len()];
-        for slot in self.lines.slots.iter().filter(|slot| slot.value != NONE) {
-            if let Some(at) = lines.iter().position(|&line| line == slot.value) {
-                found[at] = (slot.key as usize) << 6;
+        for slot in self.pages.slots.iter().filter(|slot| slot.value != NONE) {
+            for (at, line) in self.lines[slot.value as usize].iter().enumerate().filter(|(_, line)| **line != NONE) {
+                if let Some(place) = lines.iter().position(|wanted| wanted == line) {
+                    found[place] = ((slot.key as usize) << LINES_BITS | at) << 6;
+                }
             }
         }
         found
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.lines.bytes() + self.pages.bytes() + self.homes.capacity()
+        self.pages.bytes() + self.homes.capacity() + self.lines.capacity() * size_of::<Lines>()
     }
+}
+
+/// Returns [`Found::colour`].
+#[inline]
+fn colour(page: u32, at: usize) -> u32 {
+    page << LINES_BITS | at as u32
+}
+
+/// Returns the pages that have parts of the `len` bytes at `addr`.
+fn pages(addr: usize, len: usize) -> core::ops::RangeInclusive<u64> {
+    parts(addr).0..=parts(addr + len.max(1) - 1).0
 }
 
 #[cfg(test)]
