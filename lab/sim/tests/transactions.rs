@@ -83,6 +83,26 @@ fn plain_accesses_conflict_and_see_nothing_uncommitted() {
     }
 }
 
+/// Also without virtual time, as in set-up and tear-down, a write aborts the transaction of another thread that has read
+/// the line.
+#[test]
+fn untimed_accesses_conflict() {
+    let report = two(|[x, y], client| {
+        if client.index == 0 {
+            let result = htm::transaction(|| {
+                x.get();
+                world::work(10_000);
+                y.set(1);
+            });
+            assert!(result.unwrap_err().is_conflict());
+        } else {
+            world::sleep(5_000);
+            world::untimed(|| x.set(7));
+        }
+    });
+    assert_eq!((report.stats.tx_conflicts, report.stats.tx_committed), (1, 0));
+}
+
 #[test]
 fn a_commit_happens_in_one_instant_and_wakes_spinners() {
     two(|[x, y], client| {
