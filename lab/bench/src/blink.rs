@@ -35,12 +35,20 @@ struct Mix {
 /// What updates do.
 #[derive(Clone, Copy, PartialEq)]
 enum Updates {
-    /// Half of them replace the value of a key that was there from the beginning. The others store one of as many further keys.
+    /// Half of them replace the value of a key that was there from the beginning. The others store one of as many
+    /// further keys.
     Store,
     /// Half of them remove a key. The others store one, which replaces its value if it is there.
     Remove,
     /// Each replaces the value of a key that was there from the beginning.
     Replace,
+}
+
+/// What an update does to the key with this number.
+#[derive(Debug, PartialEq)]
+enum Update {
+    Delete(u64),
+    Store(u64),
 }
 
 impl Updates {
@@ -52,7 +60,16 @@ impl Updates {
         }
     }
 
-    /// The name of a mix with such updates.
+    /// Returns what an update does that draws one of `count` keys, and `roll`.
+    fn drawn(self, number: u64, count: u64, roll: u64) -> Update {
+        match (self, (roll / 100).is_multiple_of(2)) {
+            (Updates::Remove, true) => Update::Delete(number),
+            (Updates::Store, false) => Update::Store(number + count),
+            _ => Update::Store(number),
+        }
+    }
+
+    /// Returns the name of a mix with such updates.
     const fn workload(self) -> &'static str {
         match self {
             Updates::Store => "mix",
@@ -95,13 +112,9 @@ impl<P: Policy> Program for Clients<P> {
                 let found = map.get(&key(number));
                 return if updates == Updates::Remove || found == Some(number) { Done::Read } else { Done::Missed };
             }
-            let first_half = roll / 100 % 2 == 0;
-            if updates == Updates::Remove && first_half {
-                map.delete(&key(number));
-            } else {
-                let is_further = updates == Updates::Store && !first_half;
-                let number = if is_further { number + count } else { number };
-                map.upsert(&key(number), number);
+            match updates.drawn(number, count, roll) {
+                Update::Delete(number) => _ = map.delete(&key(number)),
+                Update::Store(number) => _ = map.upsert(&key(number), number),
             }
             Done::Updated
         };
@@ -194,4 +207,18 @@ pub fn run(args: &Blink<Timed>) -> Result<ExitCode, Failure> {
 /// If a name is not known.
 pub fn simulated(args: &Blink<SimCommon>) -> Result<Vec<Contender>, Failure> {
     Ok(known::simulated(cells(args, 100_000)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Half of the updates add or remove a key, where updates do so at all.
+    #[test]
+    fn updates_do_as_they_say() {
+        let other = |updates: Updates| (0..400).filter(|roll| updates.drawn(3, 10, *roll) != Update::Store(3)).count();
+        assert_eq!([Updates::Store, Updates::Remove, Updates::Replace].map(other), [200, 200, 0]);
+        assert_eq!(Updates::Remove.drawn(3, 10, 0), Update::Delete(3));
+        assert_eq!(Updates::Store.drawn(3, 10, 100), Update::Store(13));
+    }
 }

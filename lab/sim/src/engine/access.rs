@@ -123,7 +123,8 @@ impl Engine {
         Step::Go(line)
     }
 
-    /// Returns whether the model has nothing to do for an access of the running thread to a line that was accessed before.
+    /// Returns whether the model has nothing to do for an access of the running thread to a line that was accessed
+    /// before.
     fn is_plain(&self, line: u32) -> bool {
         let thread = &self.threads[self.current];
         let has_no_transaction = thread.tx_depth == 0 && self.saved_stacks == 0;
