@@ -133,8 +133,9 @@ impl Engine {
     }
 
     /// Returns the line of `addr` if the running thread's last access was to this line, and the model has nothing to do
-    /// for another one. This stays so until a transaction begins, a thread takes over, or time passes: there the line is
-    /// forgotten. A set-up that moves many entries makes most of its accesses to the line of the access before.
+    /// for another one. This stays so until a transaction begins, a thread takes over, time passes, or the run's threads
+    /// unwind: there the line is forgotten. A set-up that moves many entries makes most of its accesses to the line of
+    /// the access before.
     #[inline]
     pub(crate) fn repeats(&self, addr: usize) -> Option<u32> {
         let (_, line) = self.repeated.filter(|(line, _)| *line == addr >> 6)?;
