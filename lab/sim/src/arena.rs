@@ -74,10 +74,10 @@ impl Cache {
 mod os {
     use super::SPAN;
 
-    /// Maps an arena at `base`. Returns false if the addresses are in use.
-    pub(super) fn map(base: usize) -> bool {
+    /// Maps an arena at `base`, in huge pages if it `fills`. Returns false if the addresses are in use.
+    pub(super) fn map(base: usize, fills: bool) -> bool {
         let mapped = place(base, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1);
-        if mapped {
+        if mapped && fills {
             // SAFETY: the range is the mapping just made; the call is only advice.
             unsafe { libc::madvise(base as *mut libc::c_void, SPAN, libc::MADV_HUGEPAGE) };
         }
@@ -133,7 +133,7 @@ mod os {
 /// Other systems have no arenas.
 #[cfg(not(target_os = "linux"))]
 mod os {
-    pub(super) fn map(_base: usize) -> bool {
+    pub(super) fn map(_base: usize, _fills: bool) -> bool {
         false
     }
 
@@ -245,9 +245,10 @@ impl Arena {
         HELD[self.number].load(Ordering::Relaxed)
     }
 
-    /// Reserves address space for a run. `closes` tells whether the arena will be closed to the program. Returns `None`
-    /// if there is no address space; allocations then come from the system.
-    pub(crate) fn new(closes: bool) -> Option<Arena> {
+    /// Reserves address space for a run. `closes` tells whether the arena will be closed to the program. `fills` tells
+    /// whether the program may need many pages; clearing a huge page takes longer than a short run. Returns `None` if
+    /// there is no address space; allocations then come from the system.
+    pub(crate) fn new(closes: bool, fills: bool) -> Option<Arena> {
         // The lowest free arena is taken, so that successive runs get the same addresses; a program's behaviour may
         // depend on addresses.
         for (number, alive) in ALIVE.iter().enumerate() {
@@ -258,7 +259,7 @@ impl Arena {
             HELD[number].store(0, Ordering::Relaxed);
             let base = LOW + number * SPAN;
             let twice = closes && os::map_twice(base, base - BELOW);
-            if twice || os::map(base) {
+            if twice || os::map(base, fills) {
                 TWICE[number].store(twice, Ordering::Relaxed);
                 return Some(Arena { number, twice, next: Cell::new(base + PAGE), freed: RefCell::default() });
             }
@@ -479,7 +480,7 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn an_arena_that_closes_is_there_twice() {
-        let arena = Arena::new(true).unwrap();
+        let arena = Arena::new(true, true).unwrap();
         let layout = Layout::from_size_align(CHUNK, PAGE).unwrap();
         let block = arena.alloc(&mut Cache::new(), layout) as usize;
         let (first, second) = (block as *mut u64, arena.open(block) as *mut u64);
@@ -496,7 +497,7 @@ mod tests {
 
     #[test]
     fn blocks_do_not_overlap_and_are_reused() {
-        let arena = Arena::new(false).unwrap();
+        let arena = Arena::new(false, true).unwrap();
         let mut cache = Cache::new();
         let layout = Layout::from_size_align(100, 8).unwrap();
         let blocks: Vec<usize> = (0..1000).map(|_| arena.alloc(&mut cache, layout) as usize).collect();

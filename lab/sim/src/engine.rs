@@ -146,11 +146,13 @@ impl Engine {
             change_points = (1..depth).map(point).collect();
             change_points.sort_unstable_by(|a, b| b.cmp(a));
         }
+        // Schedules without time are of short runs, and many.
+        let timed = config.schedule == Schedule::VirtualTime;
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
         Engine {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             costs: Costs::new(&machine, &config),
-            memory: Memory::new(&machine, config.schedule == Schedule::VirtualTime),
+            memory: Memory::new(&machine, timed),
             threads: Vec::new(),
             current: 0,
             agenda: Agenda::new(),
@@ -193,7 +195,7 @@ impl Engine {
             unwinding: false,
             labels: Vec::new(),
             parts: Vec::new(),
-            arena: Arena::new(config.watch || config.plain_points > 0),
+            arena: Arena::new(config.watch || config.plain_points > 0, timed),
             watch: config.watch.then(crate::watch::Watch::new).flatten(),
             machine,
             config,

@@ -7,6 +7,9 @@
 //! correction, with one preemption, two preemptions, and so on up to the full number. A run that reaches the limit of
 //! schedules is the last one.
 
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+pub mod stacks;
+
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -35,6 +35,24 @@ fn a_thread_that_loads_and_changes_is_tried_before_a_load() {
     assert!(met.iter().all(|met| met.load(std::sync::atomic::Ordering::Relaxed)));
 }
 
+/// The stacks of a schedule's threads are those of the next one's: see the module. A linker that preferred the system's
+/// functions would only make the models slower.
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[test]
+fn stacks_are_kept() {
+    let word = || {
+        let word = Arc::new(AtomicU64::new(0));
+        let other = {
+            let word = word.clone();
+            thread::spawn(move || word.store(1, Ordering::Relaxed))
+        };
+        word.load(Ordering::Relaxed);
+        other.join().unwrap();
+    };
+    model(1, word);
+    assert!(archipelago_platform::model::stacks::kept() > 0);
+}
+
 /// A version lock with the two words that it protects.
 struct Pair {
     lock: VersionLock,

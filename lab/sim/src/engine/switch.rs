@@ -5,7 +5,7 @@
 //! those of other threads.
 
 use core::any::Any;
-use core::cell::Cell;
+use core::cell::{Cell, RefCell};
 use core::ptr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Once;
@@ -69,6 +69,18 @@ fn report_panics_outside() {
 /// The payload that unwinds a thread at the end of a run.
 struct Unwind;
 
+/// Stacks that no thread uses. Mapping and unmapping a stack takes longer than many threads run, so a thread gets the
+/// stack of one that has ended, in this run or an earlier one.
+struct Kept {
+    /// The bytes of each, as they were asked for.
+    bytes: usize,
+    stacks: Vec<DefaultStack>,
+}
+
+thread_local! {
+    static KEPT: RefCell<Kept> = const { RefCell::new(Kept { bytes: 0, stacks: Vec::new() }) };
+}
+
 /// A stack that begins at an offset in its page that differs from its neighbours' offsets. Otherwise the first lines of
 /// hundreds of stacks, each used for a short time, would be in the same few sets of the host's caches.
 pub(crate) struct Coloured {
@@ -76,16 +88,32 @@ pub(crate) struct Coloured {
     skipped: usize,
 }
 
+/// All offsets are smaller.
+const PAGE: usize = 4096;
+
 impl Coloured {
     fn new(bytes: usize, thread: usize) -> Coloured {
-        let skipped = thread * 13 % 64 * 64;
-        let stack =
-            DefaultStack::new(bytes.saturating_add(skipped)).expect("no memory for the stack of a simulated thread");
-        Coloured { stack, skipped }
+        let kept = KEPT.with_borrow_mut(|kept| {
+            if kept.bytes != bytes {
+                *kept = Kept { bytes, stacks: Vec::new() };
+            }
+            kept.stacks.pop()
+        });
+        let fresh = || DefaultStack::new(bytes.saturating_add(PAGE)).expect("no memory for a simulated thread's stack");
+        Coloured { stack: kept.unwrap_or_else(fresh), skipped: thread * 13 % 64 * 64 }
+    }
+
+    /// Keeps the stack, of this many bytes, for another thread.
+    fn keep(self, bytes: usize) {
+        KEPT.with_borrow_mut(|kept| {
+            if kept.bytes == bytes {
+                kept.stacks.push(self.stack);
+            }
+        });
     }
 }
 
-// SAFETY: the guard page is the inner stack's, and the inner stack has `skipped` bytes more than were asked for.
+// SAFETY: the guard page is the inner stack's, and the inner stack has more bytes than were asked for, by a page.
 unsafe impl Stack for Coloured {
     fn base(&self) -> StackPointer {
         let base = self.stack.base().get() - self.skipped;
@@ -216,8 +244,9 @@ fn resume(engine: *mut Engine, id: usize) {
     route.back();
     if matches!(result, CoroutineResult::Return(())) {
         // SAFETY: as above; the coroutine has ended.
-        let stack = unsafe { &mut *engine }.threads[id].stack.take();
-        drop(stack);
+        let engine = unsafe { &mut *engine };
+        let ended = engine.threads[id].stack.take().expect("the thread that has run");
+        ended.into_stack().keep(engine.config.stack_bytes);
     }
 }
 
@@ -316,4 +345,26 @@ fn clients_left(engine: *mut Engine) -> bool {
 pub(crate) fn spawn(engine: *mut Engine, start: Start, slot: Option<usize>) -> usize {
     // SAFETY: `engine` is valid while a coroutine runs.
     arena::apart(|| unsafe { &mut *engine }.spawn(start, slot))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, Machine, run};
+
+    #[test]
+    fn stacks_are_of_earlier_threads() {
+        let machine = Machine::preset("xeon-8180-4s").unwrap();
+        let after = |stack_bytes, threads| {
+            let report =
+                run(&machine, &Config { stack_bytes, ..Config::default() }, threads, |_| crate::world::work(1));
+            assert_eq!(report.outcome, Outcome::Done);
+            KEPT.with_borrow(|kept| (kept.bytes, kept.stacks.len()))
+        };
+        // One more than there are clients: the main thread's.
+        assert_eq!(after(64 << 10, 2), (64 << 10, 3));
+        assert_eq!(after(64 << 10, 1), (64 << 10, 3));
+        assert_eq!(after(64 << 10, 4), (64 << 10, 5));
+        assert_eq!(after(128 << 10, 1), (128 << 10, 2));
+    }
 }
