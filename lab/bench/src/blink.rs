@@ -103,6 +103,10 @@ impl<P: Policy> Program for Clients<P> {
         tree
     }
 
+    fn shares_setup(&self, other: &Self) -> bool {
+        self.0.count == other.0.count
+    }
+
     fn body(&self, tree: &Self::Shared, turns: &mut impl Turns) {
         let Mix { count, update_percent, updates } = self.0;
         let (map, dice) = (tree.pin(), Dice::of(turns));

@@ -1,5 +1,6 @@
 //! The arguments of the experiments on the virtual machine (a simulator).
 
+use core::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -231,9 +232,9 @@ pub struct SimPapers {
     /// --later does. Both may be given
     #[arg(long, requires = "out", conflicts_with_all = ["write", "from", "paper"])]
     pub sizes: bool,
-    /// Measure one side of a figure only, and write no table
-    #[arg(long, value_name = "FIGURE:SIDE", hide = true, requires = "out", conflicts_with_all = ["jobs", "judge", "write"])]
-    pub cell: Option<Cell>,
+    /// Measure only these sides of figures, which share a set-up, and write no table
+    #[arg(long, value_name = "FIGURE:SIDE", value_delimiter = ',', hide = true, requires = "out", conflicts_with_all = ["jobs", "judge", "write"])]
+    pub cell: Vec<Cell>,
     /// Write the tables to FILE instead of standard output. FILE's tables of the same papers are replaced; its other
     /// tables stay
     #[arg(long, value_name = "FILE")]
@@ -247,6 +248,12 @@ pub struct Cell {
     pub figure: usize,
     /// The side's place among the figure's sides.
     pub side: usize,
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.figure, self.side)
+    }
 }
 
 impl FromStr for Cell {

@@ -2,7 +2,8 @@
 //!
 //! Setting up takes no virtual time, so its result does not depend on the machine's times. But on the host, loading
 //! millions of keys takes longer than all that is measured. So a sweep sets up once, and forks the process for each
-//! variation. The process that sets up measures the unvaried machine itself.
+//! variation, and for each workload that begins with the same set-up. The process that sets up measures the first
+//! workload on the unvaried machine itself.
 //!
 //! The child of a fork contains only the forking thread. A lock that another thread holds at that moment would stay
 //! held in the child. So only a process with one thread forks, and only on Linux, where a process can count its threads.
@@ -72,10 +73,7 @@ impl<R: Serialize + DeserializeOwned> Branches<R> {
     }
 
     /// Returns this process's run and those of the branches, in their order. Does not return in a branch, which ends.
-    ///
-    /// # Errors
-    /// If a run has failed.
-    pub fn join(self, run: Result<R, Failure>) -> Result<Vec<R>, Failure> {
+    pub fn join(self, run: Result<R, Failure>) -> Vec<Result<R, Failure>> {
         if let Some(child) = self.child.take() {
             child.end(&run);
         }

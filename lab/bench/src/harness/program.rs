@@ -72,6 +72,11 @@ pub trait Program {
     /// Makes the shared data for this many threads; on the virtual machine this takes no time.
     fn setup(&self, threads: usize, seed: u64) -> Self::Shared;
 
+    /// Returns whether both programs make the same shared data for the same seed and as many threads.
+    fn shares_setup(&self, _: &Self) -> bool {
+        false
+    }
+
     /// Runs one thread, which calls [`Turns::go`] once.
     fn body(&self, shared: &Self::Shared, turns: &mut impl Turns);
 

@@ -1,7 +1,8 @@
 //! Runs one program on the virtual machine, a simulator: sets it up, warms it up, and measures it for a span of virtual
 //! time. A measurement repeats this over seeds and over variations of the model.
 
-use core::cell::Cell;
+use core::any::Any;
+use core::cell::{Cell, OnceCell};
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -59,20 +60,45 @@ impl Setting {
             ..Config::default()
         }
     }
+
+    /// Returns whether nothing but the runs' lengths differs.
+    pub fn shares_setup(&self, other: &Setting) -> bool {
+        format!("{:?}", Setting { wish: other.wish, ..self.clone() }) == format!("{other:?}")
+    }
 }
 
-/// A variation of the setting.
+/// What may differ between runs of one set-up: a variation of a setting.
 #[derive(Clone, Debug)]
 pub struct Variant {
-    /// The machine that is simulated.
+    /// The machine that is simulated. The machines of one set-up differ only in their times.
     pub machine: Machine,
     /// The time that is charged for an operation's instructions.
     pub charge: Charge,
+    /// How long the run warms up and is measured.
+    pub wish: Wish,
 }
 
-/// A program as experiments use it: runs once on each machine, with this many threads. The machines differ only in
-/// their times.
-pub type Simulation = Box<dyn Fn(&[Variant], &Config, &Setting, usize) -> Result<Vec<Run>, Failure>>;
+/// One of the runs that a set-up is for.
+pub struct Branch<'a> {
+    /// What runs. Its set-up is that of the first branch's program ([`Simulate::shares_setup`]).
+    pub program: &'a dyn Simulate,
+    /// How it runs.
+    pub variant: Variant,
+}
+
+/// A program as experiments use it.
+pub trait Simulate: Any {
+    /// Sets up for this program, and runs each branch once, with this many threads. Returns the runs in the order of the
+    /// branches.
+    fn runs(&self, branches: &[Branch<'_>], config: &Config, threads: usize) -> Vec<Result<Run, Failure>>;
+
+    /// Returns whether this program and another begin with the same set-up if they have the same seed and as many
+    /// threads.
+    fn shares_setup(&self, other: &dyn Simulate) -> bool;
+}
+
+/// A program of any type.
+pub type Simulation = Box<dyn Simulate>;
 
 /// One of the contenders that an experiment compares.
 pub struct Contender {
@@ -84,38 +110,67 @@ pub struct Contender {
     pub program: Simulation,
 }
 
+impl Contender {
+    /// Returns whether both begin with the same set-up, in equal settings and with as many threads.
+    pub fn shares_setup(&self, other: &Contender) -> bool {
+        self.name == other.name && self.program.shares_setup(&*other.program)
+    }
+}
+
 /// Makes a simulation of a program that can run on the real machine and on the virtual machine.
 pub fn program<P: program::Program + 'static>(program: P) -> Simulation {
-    Box::new(move |variants, config, setting, threads| {
-        let measured = |variants: &[Variant]| {
-            let before = Cell::new(0);
-            let setup = || {
-                let shared = program.setup(threads, config.seed);
-                before.set(program.retries(&shared).unwrap_or(0));
-                shared
-            };
-            let body = |shared: &P::Shared, turns: &mut Turns<'_>| {
-                program.body(shared, turns);
-                // Every thread sets the figure when it ends, and the thread that ends last sets the final one.
-                let percent =
-                    |retries| 100.0 * (retries - before.get()) as f64 / f64::from(turns.counts.turns.get().max(1));
-                turns.counts.retry_percent.set(program.retries(shared).map(percent));
-            };
-            let check = |shared: &P::Shared| match program.wrong(shared) {
-                Some(wrong) => Err(wrong),
-                None => Ok(program.skews(shared)),
-            };
-            run(variants, config, setting, threads, setup, body, check)
-        };
-        // A process that cannot branch sets up once for each variation.
-        let together = if can_branch() { variants.len() } else { 1 };
+    Box::new(Simulated(program))
+}
+
+struct Simulated<P>(P);
+
+/// Returns a program's own type, if it is of this type.
+fn of<P: 'static>(program: &dyn Simulate) -> Option<&P> {
+    (program as &dyn Any).downcast_ref().map(|Simulated(program)| program)
+}
+
+impl<P: program::Program + 'static> Simulate for Simulated<P> {
+    fn runs(&self, branches: &[Branch<'_>], config: &Config, threads: usize) -> Vec<Result<Run, Failure>> {
+        // A process that cannot branch sets up once for each run.
+        let together = if can_branch() { branches.len() } else { 1 };
         let mut runs = Vec::new();
-        for variants in variants.chunks(together) {
-            runs.extend(measured(variants)?);
+        for branches in branches.chunks(together.max(1)) {
+            runs.extend(self.branched(branches, config, threads));
         }
-        runs.iter_mut().for_each(|run| run.isolation = program.isolation());
-        Ok(runs)
-    })
+        runs
+    }
+
+    fn shares_setup(&self, other: &dyn Simulate) -> bool {
+        of(other).is_some_and(|other| self.0.shares_setup(other))
+    }
+}
+
+impl<P: program::Program + 'static> Simulated<P> {
+    fn branched(&self, branches: &[Branch<'_>], config: &Config, threads: usize) -> Vec<Result<Run, Failure>> {
+        let programs: Vec<&P> =
+            branches.iter().map(|branch| of(branch.program).expect("programs of one set-up have one type")).collect();
+        let variants: Vec<Variant> = branches.iter().map(|branch| branch.variant.clone()).collect();
+        let before = Cell::new(0);
+        let setup = || {
+            let shared = self.0.setup(threads, config.seed);
+            before.set(self.0.retries(&shared).unwrap_or(0));
+            shared
+        };
+        let body = |at: usize, shared: &P::Shared, turns: &mut Turns<'_>| {
+            let program = programs[at];
+            program.body(shared, turns);
+            // Every thread sets the figure when it ends, and the thread that ends last sets the final one.
+            let percent =
+                |retries| 100.0 * (retries - before.get()) as f64 / f64::from(turns.counts.turns.get().max(1));
+            turns.counts.retry_percent.set(program.retries(shared).map(percent));
+        };
+        let check = |at: usize, shared: &P::Shared| match programs[at].wrong(shared) {
+            Some(wrong) => Err(wrong),
+            None => Ok(programs[at].skews(shared)),
+        };
+        let runs = run(&variants, config, threads, setup, body, check).into_iter().zip(&programs);
+        runs.map(|(run, program)| Ok(Run { isolation: program.isolation(), ..run? })).collect()
+    }
 }
 
 /// The results of one run.
@@ -201,7 +256,8 @@ pub struct Turns<'a> {
 
 /// Counts of all threads of a run.
 struct Counts {
-    course: Course,
+    /// The course, from the end of the set-up on.
+    course: OnceCell<Course>,
     /// Operations begun.
     turns: Cell<u32>,
     /// Operations of the whole run that did not find a key that is present.
@@ -216,6 +272,12 @@ struct Counts {
     at_end: Cell<Option<(u64, Stats)>>,
     /// The bytes that the program held at that time.
     held_bytes: Cell<Option<usize>>,
+}
+
+impl Counts {
+    fn course(&self) -> &Course {
+        self.course.get().expect("the set-up has ended")
+    }
 }
 
 /// Operations, of all threads together, between two checks for Ctrl-C.
@@ -234,10 +296,10 @@ impl Turns<'_> {
         let turns = self.counts.turns.get().wrapping_add(1);
         self.counts.turns.set(turns);
         if turns.is_multiple_of(LOOK) && interrupt::requested() {
-            self.counts.course.stop();
+            self.counts.course().stop();
         }
         let begun = self.begun.replace(now);
-        let course = &self.counts.course;
+        let course = self.counts.course();
         match course.pass(now, begun.is_some()) {
             Phase::Warming => {}
             Phase::Measured => {
@@ -269,7 +331,7 @@ impl Turns<'_> {
     /// Waits until all threads are here. A thread that ran operations meanwhile would make the others' sessions later,
     /// and would not be measured.
     fn wait_for_all(&self) {
-        let course = &self.counts.course;
+        let course = self.counts.course();
         course.arrive(self.now());
         while course.is_gathering(self.now()) {
             if interrupt::requested() {
@@ -364,38 +426,35 @@ pub fn only_simulated() -> Result<(), Failure> {
     ))
 }
 
-/// Runs a program once on each of the machines. First runs `setup`, which takes no virtual time and leaves its cache
-/// lines in the third-level caches of their home nodes. Several machines have one set-up, and continue from its end
-/// ([`Branches`]). Then runs `body` in every thread. At last calls `check`, which returns the write skews if the program
-/// counts them, or what is wrong with the state that the threads have left.
+/// Runs a program once for each variant. First runs `setup`, which takes no virtual time and leaves its cache lines in
+/// the third-level caches of their home nodes. All variants have one set-up, and continue from its end ([`Branches`]).
+/// Then runs `body` in every thread, with the variant's number. At last calls `check` with this number. `check` returns
+/// the write skews if the program counts them, or what is wrong with the state that the threads have left.
 ///
-/// # Errors
-/// If a run does not end well or leaves an error, if an operation missed a key that is present, or if this program was
-/// built for the real machine. (A contender that loses keys would be credited with short operations.)
+/// A run fails if it does not end well or leaves an error, if an operation missed a key that is present, or if this
+/// program was built for the real machine. (A contender that loses keys would be credited with short operations.)
 pub fn run<S>(
     variants: &[Variant],
     config: &Config,
-    setting: &Setting,
     threads: usize,
     setup: impl FnOnce() -> S,
-    body: impl Fn(&S, &mut Turns<'_>),
-    check: impl FnOnce(&S) -> Result<Option<u64>, String>,
-) -> Result<Vec<Run>, Failure> {
+    body: impl Fn(usize, &S, &mut Turns<'_>),
+    check: impl FnOnce(usize, &S) -> Result<Option<u64>, String>,
+) -> Vec<Result<Run, Failure>> {
     // The compiler knows the constant. So it makes no simulated versions of the contenders in the build for the real
     // machine.
     if !SIMULATED {
-        return Err(only_simulated().expect_err("it was not built for the virtual machine"));
+        return variants.iter().map(|_| Err(only_simulated().expect_err("it was not built for it"))).collect();
     }
     let branches = Branches::new(variants.len());
     let variant = || &variants[branches.at()];
-    let (turns, misses, at_start, at_end, held_bytes, kinds, retry_percent, attempts) = Default::default();
-    let course = Course::new(setting.wish, threads);
+    let (course, turns, misses, at_start, at_end, held_bytes, kinds, retry_percent, attempts) = Default::default();
     let counts = Counts { course, turns, misses, kinds, retry_percent, attempts, at_start, at_end, held_bytes };
     let body = |shared: &S, client: Client| {
         let (begun, updates, kinds) = Default::default();
         let (seed, charge) = (config.seed, variant().charge);
         let mut turns = Turns { client, seed, counts: &counts, begun, updates, kinds, charge };
-        body(shared, &mut turns);
+        body(branches.at(), shared, &mut turns);
     };
     // Setting up takes no virtual time, but leaves its cache lines in the caches.
     let setup = || {
@@ -405,9 +464,11 @@ pub fn run<S>(
         if branches.at() > 0 {
             world::retime(&variant().machine);
         }
+        counts.course.set(Course::new(variant().wish, threads)).expect("one course");
         shared
     };
-    let (report, checked) = run_with(&variants[0].machine, config, threads, setup, body, |shared| check(&shared));
+    let check = |shared| check(branches.at(), &shared);
+    let (report, checked) = run_with(&variants[0].machine, config, threads, setup, body, check);
     let run = result(report, checked, &counts, (&variant().machine.name, threads));
     let run = run.map(|run| Run { wall: run.wall.saturating_sub(branches.waited()), ..run });
     branches.join(run)
@@ -432,7 +493,7 @@ fn result(
     let skews = skews.map_err(|wrong| {
         Failure::new(format!("the run has left what is wrong: {wrong} (again with --seed {})", report.seed))
     })?;
-    let course = &counts.course;
+    let course = counts.course();
     let (ops, measured_ns) = (course.ops(), course.measured_ns());
     let (began, at_start) = counts.at_start.get().unwrap_or_default();
     let (ended, at_end) = counts.at_end.get().unwrap_or((report.end_ns, report.stats));
@@ -489,9 +550,28 @@ impl Figures {
 /// # Errors
 /// If a run does not end well, or if instructions are to be charged that were not counted for this contender.
 pub fn figures(contender: &Contender, setting: &Setting, threads: usize) -> Result<Option<Figures>, Failure> {
-    let config = setting.config();
-    let variants: Vec<Variant> =
-        variations(setting).iter().map(|it| variant(contender, setting, it)).collect::<Result<_, _>>()?;
+    let all = figures_of_all(&[(contender, setting)], threads)?;
+    all.map(|all| all.into_iter().next().expect("a contender")).transpose()
+}
+
+/// Does what [`figures`] does for several contenders that share a set-up ([`Contender::shares_setup`]), in settings that
+/// differ in nothing but [`Setting::wish`] ([`Setting::shares_setup`]). They are set up once for each seed. Returns
+/// their figures in order, or `None` if the measurement is interrupted.
+///
+/// # Errors
+/// If instructions are to be charged that were not counted for one of them.
+pub fn figures_of_all(
+    all: &[(&Contender, &Setting)],
+    threads: usize,
+) -> Result<Option<Vec<Result<Figures, Failure>>>, Failure> {
+    let (first, setting) = all[0];
+    let mut branches = Vec::new();
+    for (contender, setting) in all {
+        for variation in variations(setting) {
+            let variant = variant(contender, setting, &variation)?;
+            branches.push(Branch { program: &*contender.program, variant });
+        }
+    }
     let mut by_seed = Vec::new();
     for seed in (0..setting.seeds).map(|run| setting.seed.wrapping_add(run)) {
         // An interrupt is checked for before the runs, since loading takes time, and after them, since a stopped run
@@ -499,16 +579,21 @@ pub fn figures(contender: &Contender, setting: &Setting, threads: usize) -> Resu
         if interrupt::requested() {
             return Ok(None);
         }
-        let config = Config { seed, ..config.clone() };
-        let runs = (contender.program)(&variants, &config, setting, threads);
+        let runs = first.program.runs(&branches, &Config { seed, ..setting.config() }, threads);
         if interrupt::requested() {
             return Ok(None);
         }
-        by_seed.push(runs?.into_iter());
+        by_seed.push(runs.into_iter());
     }
-    let of_variation =
-        |_| by_seed.iter_mut().map(|runs| runs.next().expect("a run of each variant")).collect::<Vec<_>>();
-    Ok(Some(Figures { runs: (0..variants.len()).flat_map(of_variation).collect(), seeds: setting.seeds as usize }))
+    let variants = branches.len() / all.len();
+    let figures = |_: &(&Contender, &Setting)| {
+        let of_variant =
+            |_| by_seed.iter_mut().map(|runs| runs.next().expect("a run of each branch")).collect::<Vec<_>>();
+        // Each contender's runs are taken, also after one that failed.
+        let runs: Vec<_> = (0..variants).flat_map(of_variant).collect();
+        Ok(Figures { runs: runs.into_iter().collect::<Result<_, _>>()?, seeds: setting.seeds as usize })
+    };
+    Ok(Some(all.iter().map(figures).collect()))
 }
 
 /// Returns a variation of the setting for a contender.
@@ -521,7 +606,7 @@ pub fn variant(contender: &Contender, setting: &Setting, variation: &Variation) 
         let per_cycle = instructions.per_cycle * variation.of_instructions();
         Charge::of(&contender.name, &machine, Instructions { per_cycle, ..instructions })
     });
-    Ok(Variant { machine, charge: charge.transpose()?.unwrap_or_default() })
+    Ok(Variant { machine, charge: charge.transpose()?.unwrap_or_default(), wish: setting.wish })
 }
 
 /// Returns how many figures a row has: one for each variation that is measured and each seed.

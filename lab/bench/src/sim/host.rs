@@ -8,7 +8,7 @@ use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::thread::Pinning;
 use archipelago_platform::time::Duration;
-use archipelago_sim::{Config, Machine, Placement, world};
+use archipelago_sim::{Config, Machine, world};
 use archipelago_sync::lock::{Mutex, RawTtas};
 
 use crate::calibrate;
@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::harness::driver::{self, Ready, Settings};
 use crate::harness::instructions::Charge;
 use crate::harness::program::{Done, Program, Turns};
-use crate::harness::simulated::{self, Setting, Variant};
+use crate::harness::simulated::{self, Variant};
 use crate::harness::steady::Wish;
 use crate::output::print;
 use crate::stats;
@@ -163,30 +163,16 @@ fn simulated<P: Program + Copy + 'static>(
 ) -> Result<f64, Failure> {
     let (warm_ns, measured_ns) = (Some(1_000_000), 1_000_000);
     let wish = Wish { warm_ns, measured_ns, min_ops: 0, patience_ns: 0 };
-    let (placement, sweep, faults, instructions) = (Placement::Fill, false, Vec::new(), None);
-    let (whole, charge) = (machine.clone(), Charge::default());
-    let setting = Setting {
-        machine: whole.clone(),
-        placement,
-        wish,
-        seed,
-        seeds: 1,
-        sweep,
-        faults,
-        stall: None,
-        instructions,
-        charge,
-    };
     let setup = || {
         let shared = program.setup(threads, seed);
         // On the real machine everything has been accessed before, so it is in the caches.
         world::warm_all(0);
         shared
     };
-    let body = |shared: &P::Shared, turns: &mut simulated::Turns<'_>| program.body(shared, turns);
-    let variant = Variant { machine: whole, charge };
-    let runs = simulated::run(&[variant], &Config::seeded(seed), &setting, threads, setup, body, |_| Ok(None))?;
-    Ok(threads as f64 * 1000.0 / runs[0].mops)
+    let body = |_, shared: &P::Shared, turns: &mut simulated::Turns<'_>| program.body(shared, turns);
+    let variant = Variant { machine: machine.clone(), charge: Charge::default(), wish };
+    let mut runs = simulated::run(&[variant], &Config::seeded(seed), threads, setup, body, |_, _| Ok(None));
+    Ok(threads as f64 * 1000.0 / runs.remove(0)?.mops)
 }
 
 #[cfg(test)]

@@ -51,8 +51,8 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
     let mut out = args.out.as_deref().map(open).transpose()?;
     let programs = Programs::of(args)?;
     interrupt::install();
-    if let Some(cell) = args.cell {
-        return measure_one(&papers, args, cell, &programs, &mut out);
+    if let Some(out) = out.as_mut().filter(|_| !args.cell.is_empty()) {
+        return measure_cells(&papers, args, &programs, out);
     }
     if let Some(out) = out.as_mut().filter(|_| args.later.is_some() || args.sizes) {
         compare::compare(&papers, args, &programs, out)?;
@@ -116,7 +116,7 @@ fn check(papers: &[Paper], args: &SimPapers) -> Result<(), Failure> {
         return Err(nothing_chosen(args));
     }
     // The process of one measurement knows one paper, and the texts may be for others.
-    let mut texts = args.sweep.iter().filter(|_| args.cell.is_none()).flat_map(|texts| texts.split(';'));
+    let mut texts = args.sweep.iter().filter(|_| args.cell.is_empty()).flat_map(|texts| texts.split(';'));
     if let Some(text) = texts.find(|text| !papers.iter().any(|paper| sweeps_some(text, paper))) {
         return Err(Failure::new(format!(
             "--sweep {}: no figure of these papers has that in its paper and name",
@@ -176,22 +176,48 @@ fn stamps_of(option: &str, program: &str) -> Result<Stamps, Failure> {
     Stamps::of_program(program).map_err(|error| Failure::new(format!("{option} {program}: {error}")))
 }
 
-/// Measures one side of a figure's claims, and leaves its row in `out`.
-fn measure_one(
-    papers: &[Paper],
-    args: &SimPapers,
-    cell: Cell,
-    programs: &Programs,
-    out: &mut Option<Out>,
-) -> Result<ExitCode, Failure> {
-    let found = papers.first().and_then(|paper| Some((paper, chosen(paper, args).nth(cell.figure)?)));
-    let (paper, figure) = found.ok_or_else(|| Failure::new("--cell: no such figure"))?;
-    let mut plan = plan(paper, figure, args)?;
-    plan.sides = plan.sides.into_iter().skip(cell.side).take(1).collect();
-    match run(&plan, programs, out)?.1.first() {
-        Some(first) => Err(Failure::new(first.clone())),
-        None => Ok(ExitCode::SUCCESS),
+/// Measures the sides of figures' claims that `--cell` names, which share a set-up, and leaves their rows in `out`.
+fn measure_cells(papers: &[Paper], args: &SimPapers, programs: &Programs, out: &mut Out) -> Result<ExitCode, Failure> {
+    let no_cell = |cell: &Cell| Failure::new(format!("--cell {cell}: no such side of a figure"));
+    let mut plans = Vec::new();
+    for cell in &args.cell {
+        let found = papers.first().and_then(|paper| Some((paper, chosen(paper, args).nth(cell.figure)?)));
+        let (paper, figure) = found.ok_or_else(|| no_cell(cell))?;
+        let mut plan = plan(paper, figure, args)?;
+        plan.sides = plan.sides.into_iter().skip(cell.side).take(1).collect();
+        let (side, _) = plan.sides.first().ok_or_else(|| no_cell(cell))?;
+        let threads = side.threads;
+        // A row that another program has measured, or this one in the meantime, needs no set-up here.
+        let is_done = |out: &Out| !plan.found(&programs.own, out).is_empty();
+        if !is_done(out) && !take_over(&plan, programs, out)? {
+            plans.push((plan, threads));
+        }
     }
+    let Some((_, threads)) = plans.first() else { return Ok(ExitCode::SUCCESS) };
+    let all: Vec<_> = plans.iter().map(|(plan, _)| (&plan.contenders[plan.sides[0].1], &plan.setting)).collect();
+    let shares = |(contender, setting): &(&Contender, &Setting)| {
+        all[0].0.shares_setup(contender) && all[0].1.shares_setup(setting)
+    };
+    if plans.iter().any(|plan| plan.1 != *threads) || !all.iter().skip(1).all(shares) {
+        return Err(Failure::new("--cell: these do not share a set-up"));
+    }
+    let Some(figures) = simulated::figures_of_all(&all, *threads)? else { return Ok(interrupt::exit_code()) };
+    let mut failed = None;
+    for ((contender, setting), figures) in all.iter().zip(figures) {
+        match figures {
+            Ok(figures) => out.append(&row(contender, *threads, &figures, setting), &programs.own.of(setting))?,
+            Err(failure) => failed = failed.or(Some(failure)),
+        }
+    }
+    failed.map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+/// Takes over the row of a plan's only side from another program, if this program repeats it. Returns whether it has.
+fn take_over(plan: &Plan, programs: &Programs, out: &mut Out) -> Result<bool, Failure> {
+    let (side, place) = &plan.sides[0];
+    let repeated = programs.others.repeated(&plan.contenders[*place], side.threads, &plan.setting, out)?;
+    repeated.as_ref().map(|row| out.append(row, &programs.own.of(&plan.setting))).transpose()?;
+    Ok(repeated.is_some())
 }
 
 /// Returns the figures that the arguments choose. With `--sizes` these have one size in the paper and another here.

@@ -329,6 +329,10 @@ fn a_contender_that_loses_keys_has_failed() {
 
         fn setup(&self, _: usize, _: u64) {}
 
+        fn shares_setup(&self, _: &Self) -> bool {
+            true
+        }
+
         fn body(&self, (): &(), turns: &mut impl Turns) {
             let Losing(kept) = *self;
             turns.go(usize::MAX, |at| if (at as u64) < kept { Done::Read } else { Done::Missed }, || work(10));
@@ -337,13 +341,16 @@ fn a_contender_that_loses_keys_has_failed() {
 
     let what = parse(&["locks", "--micros", "1", "--warm", "0", "--min-ops", "0", "--runs", "1"]);
     let setting = setting(common(&what), &what).unwrap();
-    let figures = |kept| {
-        let contender = Contender { name: "losing".into(), cell: Cell::of("c"), program: program(Losing(kept)) };
-        simulated::figures(&contender, &setting, 2)
-    };
+    let losing = |kept| Contender { name: "losing".into(), cell: Cell::of("c"), program: program(Losing(kept)) };
+    let figures = |kept| simulated::figures(&losing(kept), &setting, 2);
     assert!(figures(u64::MAX).unwrap().unwrap().first().ops > 0);
     let failure = figures(3).unwrap_err().to_string();
     assert!(failure.contains("operations missed a key that is present (again with --seed 1)"), "{failure}");
+    // Those that share its set-up have not failed.
+    let all = [u64::MAX, 3, u64::MAX].map(losing);
+    let figures = simulated::figures_of_all(&all.each_ref().map(|contender| (contender, &setting)), 2);
+    let good: Vec<bool> = figures.unwrap().unwrap().iter().map(Result::is_ok).collect();
+    assert_eq!(good, [true, false, true]);
 }
 
 /// A row says which isolation its contender has. Write skews that this isolation permits are counted.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use archipelago_sim::{Config, Unannounced};
 
 use crate::failure::Failure;
-use crate::harness::simulated::{Contender, Setting, Variant};
+use crate::harness::simulated::{Branch, Contender, Setting, Variant};
 use crate::output::print;
 
 /// One place in the program may read this many lines without announcement if no thread changes them. They are so few
@@ -50,8 +50,9 @@ pub fn execute(contenders: &[Contender], setting: &Setting, threads: &[usize]) -
 /// If the run does not end well.
 pub fn found(contender: &Contender, setting: &Setting, threads: usize) -> Result<Vec<Unannounced>, Failure> {
     let config = Config { watch: true, ..setting.config() };
-    let variant = Variant { machine: setting.machine.clone(), charge: setting.charge };
-    let run = (contender.program)(&[variant], &config, setting, threads)?.remove(0);
+    let variant = Variant { machine: setting.machine.clone(), charge: setting.charge, wish: setting.wish };
+    let program = &*contender.program;
+    let run = program.runs(&[Branch { program, variant }], &config, threads).remove(0)?;
     let matters = |place: &Unannounced| place.accesses > ONCE * threads as u64 && (place.changing || place.lines > FEW);
     Ok(run.unannounced.into_iter().filter(matters).collect())
 }

@@ -87,6 +87,13 @@ impl<'a, K: BenchKey, I: BenchIndex<K>> Program for Clients<'a, K, I> {
         Shared { index, parts }
     }
 
+    /// What is drawn differs between the workloads, and what is loaded only for `load`. One index may be set up in two
+    /// ways.
+    fn shares_setup(&self, other: &Self) -> bool {
+        let loaded = |work: &Work| (work.keys.clone(), work.count, work.workload == Workload::Load);
+        loaded(&self.work) == loaded(&other.work) && core::ptr::fn_addr_eq(self.empty, other.empty)
+    }
+
     fn body(&self, shared: &Self::Shared, turns: &mut impl Turns) {
         let session = shared.index.pin();
         match &shared.parts[turns.thread()] {

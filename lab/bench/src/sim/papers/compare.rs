@@ -214,7 +214,7 @@ mod tests {
             let of_no_rows = SimPapers { program: Some("q".to_owned()), ..other.clone() };
             assert!(execute(&of_no_rows).unwrap_err().to_string().contains("--out has none of the rows"));
             for side in 0..4 {
-                let cell = Some(crate::args::Cell { figure: 0, side });
+                let cell = vec![crate::args::Cell { figure: 0, side }];
                 execute(&SimPapers { cell, ..other.clone() }).unwrap();
             }
             execute(&SimPapers { judge: true, ..other }).unwrap();

@@ -1,32 +1,65 @@
 //! `--jobs`: measures in several processes at a time. A simulation runs on one thread, and what ran before in its process
-//! may change its result, since statics keep their content. So each side of a claim is measured by a process of its own,
-//! which runs this command with `--cell`.
+//! may change its result, since statics keep their content. So each set-up has a process of its own, which runs this
+//! command with `--cell`. The process measures all rows that begin with this set-up: for trees of millions of keys,
+//! setting up takes longer than all runs of a row.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::process::{Command, Stdio};
+use std::rc::Rc;
 use std::sync::Mutex;
 
 use super::data::{Figure, Paper, Side};
 use super::done::Done;
-use super::{again, chosen, plan};
+use super::{Plan, again, chosen, plan};
 use crate::args::{Cell, SimPapers};
 use crate::failure::Failure;
+use crate::harness::simulated::Contender;
 use crate::interrupt;
 use crate::output::tell;
 use crate::sim::sink::{Out, Stamps};
 
-/// A measurement that has no row yet.
+/// Measurements that have no rows yet, and share a set-up.
 pub struct Job<'a> {
     paper: &'a Paper,
-    cell: Cell,
-    /// What is measured, for messages.
-    what: String,
+    cells: Vec<Cell>,
+    /// The first of them, for messages.
+    first: String,
 }
 
-/// Measures what has no row in `out`, in `jobs` processes at a time. Each process appends its row to the file of `out`,
-/// also if this process has been killed. A measurement that fails leaves no row. After an interrupt no process is
-/// started.
+impl Job<'_> {
+    /// Returns what is measured, for messages.
+    fn what(&self) -> String {
+        match self.cells.len() - 1 {
+            0 => self.first.clone(),
+            1 => format!("{}, and a row that begins alike", self.first),
+            more => format!("{}, and {more} rows that begin alike", self.first),
+        }
+    }
+}
+
+/// What a job begins with.
+struct Begin {
+    plan: Rc<Plan>,
+    contender: usize,
+    threads: usize,
+}
+
+impl Begin {
+    fn shares_setup(&self, other: &Begin) -> bool {
+        self.threads == other.threads
+            && self.plan.setting.shares_setup(&other.plan.setting)
+            && self.contender().shares_setup(other.contender())
+    }
+
+    fn contender(&self) -> &Contender {
+        &self.plan.contenders[self.contender]
+    }
+}
+
+/// Measures what has no row in `out`, in `jobs` processes at a time. Each process measures what shares a set-up, and at
+/// its end appends its rows to the file of `out`, also if this process has been killed. A measurement that fails leaves
+/// no row. After an interrupt no process is started.
 ///
 /// # Errors
 /// If a process cannot be started, or the rows cannot be read.
@@ -47,7 +80,7 @@ fn run_all(missing: &[Job<'_>], args: &SimPapers, jobs: usize) -> Result<(), Fai
             if interrupt::requested() {
                 break;
             }
-            tell(format!("{} of {count}: {}", number + 1, job.what));
+            tell(format!("{} of {count}: {}", number + 1, job.what()));
             run(job, args)?;
         }
         Ok(())
@@ -58,7 +91,7 @@ fn run_all(missing: &[Job<'_>], args: &SimPapers, jobs: usize) -> Result<(), Fai
     })
 }
 
-/// Returns the measurements without a row. Without `first` the claims of all figures need them. With `first` only those
+/// Returns the measurements without rows. Without `first` the claims of all figures need them. With `first` only those
 /// claims count that the rows for the arguments `first` do not resolve.
 pub fn missing<'a>(
     papers: &'a [Paper],
@@ -67,29 +100,36 @@ pub fn missing<'a>(
     stamps: &Stamps,
     out: &Out,
 ) -> Result<Vec<Job<'a>>, Failure> {
-    let mut jobs = Vec::new();
+    let mut jobs: Vec<(Begin, Job<'_>)> = Vec::new();
     // Claims of several figures may need the same row.
     let mut planned = HashSet::new();
     for paper in papers {
         for (number, figure) in chosen(paper, args).enumerate() {
             let open = first.map(|first| open_sides(paper, figure, first, stamps, out)).transpose()?;
-            let plan = plan(paper, figure, args)?;
+            let plan = Rc::new(plan(paper, figure, args)?);
             let stamp = stamps.of(&plan.setting);
             for (place, (side, contender)) in plan.sides.iter().enumerate() {
                 if open.as_ref().is_some_and(|open| !open.contains(side)) {
                     continue;
                 }
+                let begin = Begin { plan: plan.clone(), contender: *contender, threads: side.threads };
                 let contender = &plan.contenders[*contender];
                 let row = format!("{stamp} {} {:?} {}", contender.name, contender.cell.facts(), side.threads);
-                if out.done(&stamp, contender, side.threads, &plan.setting).is_none() && planned.insert(row) {
-                    let cell = Cell { figure: number, side: place };
-                    let what = format!("{}, {}: {}, {} threads", paper.key, figure.name, side.name, side.threads);
-                    jobs.push(Job { paper, cell, what });
+                if out.done(&stamp, contender, side.threads, &plan.setting).is_some() || !planned.insert(row) {
+                    continue;
                 }
+                let cell = Cell { figure: number, side: place };
+                let shares = |(of, job): &&mut (Begin, Job<'_>)| job.paper.key == paper.key && of.shares_setup(&begin);
+                if let Some((_, job)) = jobs.iter_mut().find(shares) {
+                    job.cells.push(cell);
+                    continue;
+                }
+                let first = format!("{}, {}: {}, {} threads", paper.key, figure.name, side.name, side.threads);
+                jobs.push((begin, Job { paper, cells: vec![cell], first }));
             }
         }
     }
-    Ok(jobs)
+    Ok(jobs.into_iter().map(|(_, job)| job).collect())
 }
 
 /// Returns the sides of the claims that the rows for these arguments do not resolve.
@@ -126,7 +166,7 @@ fn words(job: &Job<'_>, args: &SimPapers) -> Vec<OsString> {
     args.later.iter().for_each(|times| option("later", &times.to_string()));
     option("runs", &args.runs.to_string());
     option("seed", &args.seed.to_string());
-    option("cell", &format!("{}:{}", job.cell.figure, job.cell.side));
+    option("cell", &job.cells.iter().map(Cell::to_string).collect::<Vec<_>>().join(","));
     words.extend(args.paper.then(|| "--paper".into()));
     words.extend(args.sizes.then(|| "--sizes".into()));
     words.extend(args.out.iter().flat_map(|out| ["--out".into(), out.into()]));
@@ -158,10 +198,10 @@ mod tests {
         for job in &jobs {
             let words = [OsString::from("archipelago")].into_iter().chain(words(job, &all));
             let Ok(Cli { command: Some(Cmd::Sim { what }) }) = Cli::try_parse_from(words) else {
-                panic!("{}", job.what)
+                panic!("{}", job.first)
             };
-            let Sim::Papers(one) = *what else { panic!("{}", job.what) };
-            assert_eq!((one.cell, one.only.as_deref()), (Some(job.cell), Some("tiny")));
+            let Sim::Papers(one) = *what else { panic!("{}", job.first) };
+            assert_eq!((&one.cell, one.only.as_deref()), (&job.cells, Some("tiny")));
             assert_eq!((&one.sweep, one.paper, &one.figure, one.runs), (&all.sweep, true, &all.figure, 1));
             assert_eq!(one.program, all.program);
             if crate::sim::SIMULATED {
@@ -202,6 +242,52 @@ mod tests {
         assert_eq!(papers[0].figure.len(), 2);
         let (args, out) = (args(&folder), Out::open(&rows).unwrap());
         assert_eq!(missing(&papers, &args, None, &Stamps::own(), &out).unwrap().len(), 4);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// What begins alike is measured by one process, whose rows are those of processes of their own.
+    #[test]
+    fn workloads_that_begin_alike_are_one_job() {
+        let head = &TINY[..TINY.find("[[figure]]").unwrap()];
+        let figure = |percent: u32, more: &str| {
+            format!(
+                "[[figure]]\nname = \"{percent}{more}\"\nsection = \"§1\"\nwhat = \"a tree\"\nthreads = 2\n\
+                 run = \"blink --count 300 --update-percent {percent} --warm 1 --min-ops 0 {more}\"\n\
+                 claim = [{{ ahead = \"default\", behind = \"standard\" }}]\n"
+            )
+        };
+        let figures =
+            [figure(0, "--micros 9"), figure(25, "--micros 15"), figure(50, "--micros 9 --pin spread")].concat();
+        let folder = one("alike", &format!("{head}{figures}"));
+        let papers = data::read(&folder, None).unwrap();
+        let program = Some("p".to_owned());
+        let with = |rows: &str| SimPapers { out: Some(folder.join(rows)), program: program.clone(), ..args(&folder) };
+        let (together, stamps) = (with("together"), Stamps::of_program("p").unwrap());
+        let rest = |out: &Out| missing(&papers, &together, None, &stamps, out).unwrap();
+        let mut out = Out::open(&folder.join("together")).unwrap();
+        let cells: Vec<String> =
+            rest(&out).iter().map(|job| job.cells.iter().map(Cell::to_string).collect::<Vec<_>>().join(",")).collect();
+        assert_eq!(cells, ["0:0,1:0", "0:1,1:1", "2:0", "2:1"], "with `spread` threads have other places");
+        if crate::sim::SIMULATED {
+            let cells = |cells: &[&str]| cells.iter().map(|cell| cell.parse().unwrap()).collect();
+            let failure = execute(&SimPapers { cell: cells(&["0:0", "2:0"]), ..together.clone() }).unwrap_err();
+            assert!(failure.to_string().contains("do not share a set-up"), "{failure}");
+            // A row that is there is not measured again.
+            execute(&SimPapers { cell: cells(&["1:1"]), ..together.clone() }).unwrap();
+            for job in &rest(&out) {
+                execute(&SimPapers { cell: job.cells.clone(), ..together.clone() }).unwrap();
+            }
+            execute(&with("apart")).unwrap();
+            out.read().unwrap();
+            assert!(rest(&out).is_empty());
+            let hashes = |rows: &str| {
+                let out = Out::open(&folder.join(rows)).unwrap();
+                let mut hashes: Vec<_> = out.rows().map(|fields| fields.get("hash").unwrap().to_string()).collect();
+                hashes.sort();
+                hashes
+            };
+            assert_eq!((hashes("together").len(), hashes("together")), (6, hashes("apart")));
+        }
         std::fs::remove_dir_all(folder).unwrap();
     }
 

@@ -364,10 +364,10 @@ fn some_figures_are_swept() {
     let checked = |texts: &str, cell| {
         check(std::slice::from_ref(paper), &SimPapers { sweep: Some(texts.to_owned()), cell, ..args(&folder) })
     };
-    let failure = checked("Figure 1; other", None).unwrap_err().to_string();
+    let failure = checked("Figure 1; other", Vec::new()).unwrap_err().to_string();
     assert!(failure.contains("--sweep other: no figure of these papers"), "{failure}");
-    assert!(checked("Figure 1; tiny", None).is_ok() && checked("", None).is_ok());
-    assert!(checked("other", Some(Cell { figure: 0, side: 0 })).is_ok());
+    assert!(checked("Figure 1; tiny", Vec::new()).is_ok() && checked("", Vec::new()).is_ok());
+    assert!(checked("other", vec![Cell { figure: 0, side: 0 }]).is_ok());
     std::fs::remove_dir_all(folder).unwrap();
 }
 
