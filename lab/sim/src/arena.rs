@@ -245,9 +245,9 @@ impl Arena {
         HELD[self.number].load(Ordering::Relaxed)
     }
 
-    /// Reserves address space for a run. `closes` tells whether the arena will be closed to the program. `fills` tells
-    /// whether the program may need many pages; clearing a huge page takes longer than a short run. Returns `None` if
-    /// there is no address space; allocations then come from the system.
+    /// Reserves address space for a run. The arena will be closed to the program if it `closes`. The arena has huge pages
+    /// if it `fills`: the system clears a huge page when it is touched, which takes longer than a short run. Returns
+    /// `None` if there is no address space; allocations then come from the system.
     pub(crate) fn new(closes: bool, fills: bool) -> Option<Arena> {
         // The lowest free arena is taken, so that successive runs get the same addresses; a program's behaviour may
         // depend on addresses.
