@@ -119,6 +119,8 @@ pub(crate) struct Engine {
     pub(crate) hash: u64,
     pub(crate) failure: Option<Outcome>,
     pub(crate) unwinding: bool,
+    /// Whether what threads without virtual time free stays allocated.
+    pub(crate) leaks: bool,
     /// Names of memory ranges: begin, end, name.
     pub(crate) labels: Vec<(usize, usize, &'static str)>,
     /// Names of parts of the program, from part 1 on; part 0 has no name.
@@ -193,6 +195,7 @@ impl Engine {
             hash: 0xcbf2_9ce4_8422_2325,
             failure: None,
             unwinding: false,
+            leaks: false,
             labels: Vec::new(),
             parts: Vec::new(),
             arena: Arena::new(config.watch || config.plain_points > 0, timed),
@@ -226,6 +229,11 @@ impl Engine {
 
     pub(crate) fn me(&mut self) -> &mut Thread {
         &mut self.threads[self.current]
+    }
+
+    /// Returns whether all other threads have ended.
+    pub(crate) fn is_last(&self) -> bool {
+        self.threads.iter().filter(|thread| thread.status != thread::Status::Done).count() == 1
     }
 
     /// Returns whether the allocator's writes cost anything now. They cost nothing while no time passes, within a

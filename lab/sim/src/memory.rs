@@ -548,11 +548,10 @@ impl Memory {
 
     /// Returns the `count` lines for which threads waited longest: the address and the time.
     pub(crate) fn hottest(&self, count: usize) -> Vec<(usize, u64)> {
-        let mut lines: Vec<u32> = (0..self.lines.len() as u32).collect();
-        lines.retain(|&line| self.lines[line as usize].waited > 0);
-        lines.sort_by_key(|&line| (std::cmp::Reverse(self.lines[line as usize].waited), line));
-        lines.truncate(count);
         let waited = |line: u32| self.lines[line as usize].waited;
+        let mut lines: Vec<u32> = (0..self.lines.len() as u32).filter(|&line| waited(line) > 0).collect();
+        lines.sort_by_key(|&line| (std::cmp::Reverse(waited(line)), line));
+        lines.truncate(count);
         self.table.addresses(&lines).into_iter().zip(lines.iter().map(|&line| waited(line))).collect()
     }
 

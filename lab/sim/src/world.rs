@@ -38,9 +38,10 @@ use crate::engine::switch::engine;
 pub(crate) use access::allocated;
 pub use access::{charged, fence, load, pause, prefetch, spin_hint, store, touch, touch_mut, update};
 pub use place::{home_of, label, release, set_home, unmapped, warm, warm_all, warm_homes};
+pub(crate) use run::leaks;
 pub use run::{
-    Part, ending, held_bytes, machine, outside, part, point, random, retime, run_number, slots_high_water, stats,
-    untimed,
+    Part, abandon, ending, held_bytes, machine, outside, part, point, random, retime, run_number, slots_high_water,
+    stats, untimed,
 };
 pub use thread::{
     Current, LocalValue, bind, current, is_finished, join, local_get, local_set, pin, spawn, spawn_background,

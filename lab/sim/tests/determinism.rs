@@ -2,8 +2,10 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use archipelago_sim::{Config, Machine, Outcome, Placement, Report, Schedule, SimAlloc, run_with, world};
 use common::{Word, machine};
@@ -209,4 +211,74 @@ fn what_a_program_holds_is_counted() {
     let run = || run_with(&machine(), &Config::seeded(1), 2, setup, body, |_| held()).1.unwrap();
     assert_eq!(run(), run(), "equal runs hold as much");
     assert_eq!(world::held_bytes(), None);
+}
+
+/// A value that counts when it is dropped, and then ends its thread, if it has a thread.
+struct Worker {
+    stop: Arc<Word>,
+    thread: Option<usize>,
+    blocks: Vec<Box<[u8; 500]>>,
+    dropped: Rc<Cell<u32>>,
+}
+
+impl Worker {
+    fn new(with_thread: bool, dropped: &Rc<Cell<u32>>) -> Worker {
+        let stop = Arc::new(Word::new(0));
+        let seen = stop.clone();
+        let work = move || {
+            let mut mine = Vec::new();
+            while seen.get() == 0 {
+                world::sleep(1_000);
+                mine.push(Box::new(Word::new(0)));
+                mine.last().unwrap().add(1);
+            }
+        };
+        let thread = with_thread.then(|| world::spawn_background(None, Box::new(work)).ok().unwrap());
+        let blocks = (0..50).map(|_| Box::new([1; 500])).collect();
+        Worker { stop, thread, blocks, dropped: dropped.clone() }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.dropped.set(self.dropped.get() + 1);
+        self.stop.set(1);
+        self.thread.into_iter().for_each(world::join);
+    }
+}
+
+/// What a process abandons stays allocated, and the run has the same steps as if all were freed. A value that ends a
+/// thread is dropped.
+#[test]
+fn what_is_abandoned_is_not_freed() {
+    let _alone = alone();
+    let run = |with_thread: bool, abandons: bool| {
+        let dropped = Rc::new(Cell::new(0));
+        let setup = || Worker::new(with_thread, &dropped);
+        let body = |worker: &Worker, _: archipelago_sim::Client| {
+            worker.blocks.iter().for_each(|block| drop(block.clone()));
+            world::work(5_000);
+        };
+        let teardown = |worker: Worker| {
+            let held = world::held_bytes().unwrap();
+            if abandons {
+                world::abandon(worker)
+            } else {
+                drop(worker)
+            }
+            held - world::held_bytes().unwrap()
+        };
+        let (report, freed) = run_with(&machine(), &Config::seeded(1), 3, setup, body, teardown);
+        let report = report.assert_done();
+        ((report.hash, report.stats), freed.unwrap(), dropped.get())
+    };
+    for with_thread in [false, true] {
+        let (steps, freed, dropped) = run(with_thread, false);
+        assert!(freed >= 50 * 500 && dropped == 1, "{freed}");
+        let (steps_too, freed, dropped) = run(with_thread, true);
+        assert_eq!(steps_too, steps, "{with_thread}");
+        // The thread frees its own blocks.
+        assert!(freed < 50 * 500, "{freed}");
+        assert_eq!(dropped, u32::from(with_thread));
+    }
 }

@@ -467,7 +467,14 @@ pub fn run<S>(
         counts.course.set(Course::new(variant().wish, threads)).expect("one course");
         shared
     };
-    let check = |shared| check(branches.at(), &shared);
+    let check = |shared| {
+        let checked = check(branches.at(), &shared);
+        // The process of a branch ends with the run.
+        if branches.at() > 0 {
+            world::abandon(shared);
+        }
+        checked
+    };
     let (report, checked) = run_with(&variants[0].machine, config, threads, setup, body, check);
     let run = result(report, checked, &counts, (&variant().machine.name, threads));
     let run = run.map(|run| Run { wall: run.wall.saturating_sub(branches.waited()), ..run });

@@ -39,6 +39,25 @@ pub fn held_bytes() -> Option<usize> {
     engine().and_then(|engine| with(engine, |engine| engine.arena.as_ref().map(|arena| arena.held())))
 }
 
+/// Abandons a value, in the tear-down of a process that ends with the run: to free millions of blocks may take longer
+/// than the run. Without other threads nothing is dropped. If there are background threads, the value is dropped, since
+/// it ends these threads, but what the caller then frees stays allocated. Outside of a run, drops the value.
+pub fn abandon<T>(value: T) {
+    if let Some(engine) = engine() {
+        with(engine, |engine| engine.leaks = true);
+        if with(engine, |engine| engine.is_last()) {
+            return std::mem::forget(value);
+        }
+    }
+    drop(value);
+}
+
+/// Returns whether what the calling thread frees stays allocated ([`abandon`]).
+#[inline]
+pub(crate) fn leaks() -> bool {
+    engine().is_some_and(|engine| with(engine, |engine| engine.leaks && engine.me().untimed))
+}
+
 /// Returns a number that no other run of this process has; `None` outside of a run.
 pub fn run_number() -> Option<u64> {
     engine().map(|engine| with(engine, |engine| engine.number))
