@@ -423,7 +423,10 @@ fn an_elided_lock_that_is_held_is_counted() {
     let before = explicit();
     let retry = Retry { silent: 10_000, ..Retry::default() };
     htm::elide(retry, || false, htm::abort::<{ htm::HELD }>, || ());
-    assert!(!htm::available() || explicit() > before);
+    if !htm::available() {
+        return skipped();
+    }
+    assert!(explicit() > before);
 }
 
 /// A token ([`Inside`]) also aborts a body that is nested in a transaction begun by [`begin`](htm::begin).

@@ -4,6 +4,7 @@
 //! command, and the orderings that the paper (or this project) states about the figure, with their section. None of
 //! this is in the program. So a reader can check the file against the paper, and the table against the file.
 
+mod cells;
 mod compare;
 mod data;
 mod done;
@@ -23,7 +24,7 @@ use super::experiment::{check_threads, common, contenders, setting};
 use super::limits;
 use super::row::row;
 use super::sink::{Out, Stamps};
-use crate::args::{Cell, Cli, Command, Sim, SimPapers};
+use crate::args::{Cli, Command, Sim, SimPapers};
 use crate::failure::Failure;
 use crate::harness::simulated::{self, Contender, Setting, only_simulated};
 use crate::interrupt;
@@ -52,7 +53,7 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
     let programs = Programs::of(args)?;
     interrupt::install();
     if let Some(out) = out.as_mut().filter(|_| !args.cell.is_empty()) {
-        return measure_cells(&papers, args, &programs, out);
+        return cells::measure(&papers, args, &programs, out);
     }
     if let Some(out) = out.as_mut().filter(|_| args.later.is_some() || args.sizes) {
         compare::compare(&papers, args, &programs, out)?;
@@ -174,50 +175,6 @@ impl Programs {
 /// Returns the stamps of the program that an option names.
 fn stamps_of(option: &str, program: &str) -> Result<Stamps, Failure> {
     Stamps::of_program(program).map_err(|error| Failure::new(format!("{option} {program}: {error}")))
-}
-
-/// Measures the sides of figures' claims that `--cell` names, which share a set-up, and leaves their rows in `out`.
-fn measure_cells(papers: &[Paper], args: &SimPapers, programs: &Programs, out: &mut Out) -> Result<ExitCode, Failure> {
-    let no_cell = |cell: &Cell| Failure::new(format!("--cell {cell}: no such side of a figure"));
-    let mut plans = Vec::new();
-    for cell in &args.cell {
-        let found = papers.first().and_then(|paper| Some((paper, chosen(paper, args).nth(cell.figure)?)));
-        let (paper, figure) = found.ok_or_else(|| no_cell(cell))?;
-        let mut plan = plan(paper, figure, args)?;
-        plan.sides = plan.sides.into_iter().skip(cell.side).take(1).collect();
-        let (side, _) = plan.sides.first().ok_or_else(|| no_cell(cell))?;
-        let threads = side.threads;
-        // A row that another program has measured, or this one in the meantime, needs no set-up here.
-        let is_done = |out: &Out| !plan.found(&programs.own, out).is_empty();
-        if !is_done(out) && !take_over(&plan, programs, out)? {
-            plans.push((plan, threads));
-        }
-    }
-    let Some((_, threads)) = plans.first() else { return Ok(ExitCode::SUCCESS) };
-    let all: Vec<_> = plans.iter().map(|(plan, _)| (&plan.contenders[plan.sides[0].1], &plan.setting)).collect();
-    let shares = |(contender, setting): &(&Contender, &Setting)| {
-        all[0].0.shares_setup(contender) && all[0].1.shares_setup(setting)
-    };
-    if plans.iter().any(|plan| plan.1 != *threads) || !all.iter().skip(1).all(shares) {
-        return Err(Failure::new("--cell: these do not share a set-up"));
-    }
-    let Some(figures) = simulated::figures_of_all(&all, *threads)? else { return Ok(interrupt::exit_code()) };
-    let mut failed = None;
-    for ((contender, setting), figures) in all.iter().zip(figures) {
-        match figures {
-            Ok(figures) => out.append(&row(contender, *threads, &figures, setting), &programs.own.of(setting))?,
-            Err(failure) => failed = failed.or(Some(failure)),
-        }
-    }
-    failed.map_or(Ok(ExitCode::SUCCESS), Err)
-}
-
-/// Takes over the row of a plan's only side from another program, if this program repeats it. Returns whether it has.
-fn take_over(plan: &Plan, programs: &Programs, out: &mut Out) -> Result<bool, Failure> {
-    let (side, place) = &plan.sides[0];
-    let repeated = programs.others.repeated(&plan.contenders[*place], side.threads, &plan.setting, out)?;
-    repeated.as_ref().map(|row| out.append(row, &programs.own.of(&plan.setting))).transpose()?;
-    Ok(repeated.is_some())
 }
 
 /// Returns the figures that the arguments choose. With `--sizes` these have one size in the paper and another here.
@@ -344,8 +301,14 @@ fn repeated_or_measured(
     others: &Others,
     out: Option<&Out>,
 ) -> Result<Option<Row>, Failure> {
-    let repeated = out.map(|out| others.repeated(contender, threads, setting, out)).transpose()?.flatten();
-    repeated.map_or_else(|| measured(contender, threads, setting), |row| Ok(Some(row)))
+    let theirs = out.map_or(Vec::new(), |out| others.rows(contender, threads, setting, out));
+    if !theirs.is_empty() {
+        let Some(again) = measured(contender, threads, &repeat::once(setting))? else { return Ok(None) };
+        if let Some(row) = repeat::repeated(theirs, &again) {
+            return Ok(Some(row));
+        }
+    }
+    measured(contender, threads, setting)
 }
 
 fn measured(contender: &Contender, threads: usize, setting: &Setting) -> Result<Option<Row>, Failure> {

@@ -168,7 +168,7 @@ mod tests {
         let text = judged();
         assert!(text.contains("19 of 19 cells") && text.contains("9 of 19 cells"), "{text}");
         assert!(text.contains("; 1 hold, 0 are contradicted, 1 unresolved."), "{text}");
-        assert!(text.contains("one seed each. "), "{text}");
+        assert!(text.contains("one seed each.\n"), "{text}");
         // The table stays as it is if the rows are those of other arguments.
         let failure = execute(&SimPapers { runs: 2, ..all.clone() }).unwrap_err().to_string();
         assert!(

@@ -12,16 +12,17 @@ const TITLE: &str = "# Papers beside the virtual machine";
 
 const HEAD: &str = "\
 What the papers state is in `papers/*.toml`; each section says which command made it. Nothing here is written by hand: \
-`cargo sim papers --sweep --out ROWS --write FILE` makes everything anew, and goes on where it ended when it is typed again; \
-`--only NAME` replaces a section, `--jobs N` keeps N processors busy. Which parts of each paper are implemented, and how, is in \
+`cargo sim papers --sweep --runs 1 --jobs 2 --out ROWS --write FILE` makes everything anew with two processors, and goes on where it \
+ended when it is typed again; `--only NAME` replaces a section. Which parts of each paper are implemented, and how, is in \
 [fidelity.md](fidelity.md).
 
 Everything here is **simulated** and reproduces no figure: [virtual-machine.md](virtual-machine.md) says what the model leaves \
 out. *Ours* is the ratio's median and range over the sensitivity sweep: 19 variations of the model (21 where instructions are charged) \
-with some seeds each: where a section says so, with more seeds for what is unresolved without. Each section says around which of its \
+with as many seeds each as the section says. Each section says around which of its \
 machine's numbers the sweep goes 20 % and around which 50 %. An ordering **holds** if it is so in at least 95 of 100 of these cells, is \
-**contradicted** if its opposite is, and is **unresolved** otherwise. Two sides are *alike (to 1.25)* if neither is ahead by more than a \
-quarter, and one is *no less (to 1.25)* if the other is not. *> 1.25*, for what a paper says scales, asks for a lead of more \
+**contradicted** if it is not so in as many, and is **unresolved** otherwise. Two sides are *alike (to 1.25)* if neither is ahead by more than a \
+quarter, and one is *no less (to 1.25)* if the other is not. *> 1.25*, for what a paper says scales, is significant or drops sharply, \
+asks for a lead of more \
 than a quarter. The paper's ratio is no part of the verdict. *Chance* is how often coins, one for each cell, would side with one of the \
 two as clearly; cells of one variation, and neighbours, are not independent, so it flatters. \
 *Why* is what is known of the cause, and *not found* where nothing is. If one varied number of the model decides an unresolved ordering, \

@@ -9,12 +9,12 @@ use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::sync::Mutex;
 
+use super::cells::{Begin, share_setup};
 use super::data::{Figure, Paper, Side};
 use super::done::Done;
 use super::{Plan, again, chosen, plan};
 use crate::args::{Cell, SimPapers};
 use crate::failure::Failure;
-use crate::harness::simulated::Contender;
 use crate::interrupt;
 use crate::output::tell;
 use crate::sim::sink::{Out, Stamps};
@@ -38,22 +38,16 @@ impl Job<'_> {
     }
 }
 
-/// What a job begins with.
-struct Begin {
+/// The first measurement of a job.
+struct First {
     plan: Rc<Plan>,
     contender: usize,
     threads: usize,
 }
 
-impl Begin {
-    fn shares_setup(&self, other: &Begin) -> bool {
-        self.threads == other.threads
-            && self.plan.setting.shares_setup(&other.plan.setting)
-            && self.contender().shares_setup(other.contender())
-    }
-
-    fn contender(&self) -> &Contender {
-        &self.plan.contenders[self.contender]
+impl First {
+    fn begin(&self) -> Begin<'_> {
+        (&self.plan.contenders[self.contender], &self.plan.setting, self.threads)
     }
 }
 
@@ -100,7 +94,7 @@ pub fn missing<'a>(
     stamps: &Stamps,
     out: &Out,
 ) -> Result<Vec<Job<'a>>, Failure> {
-    let mut jobs: Vec<(Begin, Job<'_>)> = Vec::new();
+    let mut jobs: Vec<(First, Job<'_>)> = Vec::new();
     // Claims of several figures may need the same row.
     let mut planned = HashSet::new();
     for paper in papers {
@@ -112,20 +106,22 @@ pub fn missing<'a>(
                 if open.as_ref().is_some_and(|open| !open.contains(side)) {
                     continue;
                 }
-                let begin = Begin { plan: plan.clone(), contender: *contender, threads: side.threads };
+                let one = First { plan: plan.clone(), contender: *contender, threads: side.threads };
                 let contender = &plan.contenders[*contender];
                 let row = format!("{stamp} {} {:?} {}", contender.name, contender.cell.facts(), side.threads);
                 if out.done(&stamp, contender, side.threads, &plan.setting).is_some() || !planned.insert(row) {
                     continue;
                 }
                 let cell = Cell { figure: number, side: place };
-                let shares = |(of, job): &&mut (Begin, Job<'_>)| job.paper.key == paper.key && of.shares_setup(&begin);
+                let shares = |(first, job): &&mut (First, Job<'_>)| {
+                    job.paper.key == paper.key && share_setup(first.begin(), one.begin())
+                };
                 if let Some((_, job)) = jobs.iter_mut().find(shares) {
                     job.cells.push(cell);
                     continue;
                 }
                 let first = format!("{}, {}: {}, {} threads", paper.key, figure.name, side.name, side.threads);
-                jobs.push((begin, Job { paper, cells: vec![cell], first }));
+                jobs.push((one, Job { paper, cells: vec![cell], first }));
             }
         }
     }
@@ -179,6 +175,7 @@ mod tests {
 
     use super::*;
     use crate::args::{Cli, Command as Cmd, Sim};
+    use crate::sim::papers::repeat::MEASURED_BY;
     use crate::sim::papers::tests::{TINY, args, one};
     use crate::sim::papers::{data, execute};
 
@@ -287,6 +284,20 @@ mod tests {
                 hashes
             };
             assert_eq!((hashes("together").len(), hashes("together")), (6, hashes("apart")));
+            // Another program takes over what it repeats. The first row is as if this program had made one step more.
+            let text = std::fs::read_to_string(folder.join("together")).unwrap();
+            std::fs::write(folder.join("together"), text.replacen("\"events\":", "\"events\":1", 1)).unwrap();
+            let (program, from) = (Some("q".to_owned()), vec!["p".to_owned()]);
+            let other = SimPapers { program, from, ..together.clone() };
+            let mut out = Out::open(&folder.join("together")).unwrap();
+            let jobs = missing(&papers, &other, None, &Stamps::of_program("q").unwrap(), &out).unwrap();
+            assert_eq!(jobs.len(), 4);
+            for job in &jobs {
+                execute(&SimPapers { cell: job.cells.clone(), ..other.clone() }).unwrap();
+            }
+            out.read().unwrap();
+            let by: Vec<_> = out.rows().skip(6).map(|fields| fields.get(MEASURED_BY).is_some()).collect();
+            assert_eq!((by.len(), by.iter().filter(|taken_over| **taken_over).count()), (6, 5), "{by:?}");
         }
         std::fs::remove_dir_all(folder).unwrap();
     }

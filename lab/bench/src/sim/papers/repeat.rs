@@ -4,7 +4,7 @@
 //! with this program, then whatever differs between the two programs was not on its way, and the other cells of the
 //! sweep are not run again. A change that only a variation of the model reaches goes unnoticed.
 
-use super::{measured, stamps_of};
+use super::stamps_of;
 use crate::failure::Failure;
 use crate::harness::simulated::{Contender, Setting};
 use crate::report::row::Row;
@@ -28,36 +28,29 @@ impl Others {
         names.iter().map(|name| Ok((name.clone(), stamps_of("--from", name)?))).collect::<Result<_, _>>().map(Others)
     }
 
-    /// Returns a row of another program, if there is one whose first run this program repeats.
-    ///
-    /// # Errors
-    /// If the run ends badly.
-    pub fn repeated(
-        &self,
-        contender: &Contender,
-        threads: usize,
-        setting: &Setting,
-        out: &Out,
-    ) -> Result<Option<Row>, Failure> {
-        let mut theirs: Vec<(&str, Row)> = Vec::new();
-        for (name, stamps) in &self.0 {
-            theirs.extend(out.done(&stamps.of(setting), contender, threads, setting).map(|row| (name.as_str(), row)));
-        }
-        if theirs.is_empty() {
-            return Ok(None);
-        }
-        let once = Setting { seeds: 1, sweep: false, ..setting.clone() };
-        let Some(again) = measured(contender, threads, &once)? else { return Ok(None) };
-        let same = |row: &Row| STEPS.iter().all(|field| row.fields.get(field) == again.fields.get(field));
-        let found = theirs.into_iter().find(|(_, row)| same(row));
-        Ok(found.map(|(name, mut row)| {
+    /// Returns the other programs' rows of a measurement.
+    pub fn rows(&self, contender: &Contender, threads: usize, setting: &Setting, out: &Out) -> Vec<Row> {
+        let row = |(name, stamps): &(String, Stamps)| {
+            let mut row = out.done(&stamps.of(setting), contender, threads, setting)?;
             // A row that was taken over before keeps the name of the program that measured it.
             if row.fields.get(MEASURED_BY).is_none() {
-                row.fields.0.push((MEASURED_BY.to_owned(), name.into()));
+                row.fields.0.push((MEASURED_BY.to_owned(), name.as_str().into()));
             }
-            row
-        }))
+            Some(row)
+        };
+        self.0.iter().filter_map(row).collect()
     }
+}
+
+/// Returns the setting of a row's first run.
+pub fn once(setting: &Setting) -> Setting {
+    Setting { seeds: 1, sweep: false, ..setting.clone() }
+}
+
+/// Returns the first of these rows whose first run is as in the row `again`.
+pub fn repeated(rows: Vec<Row>, again: &Row) -> Option<Row> {
+    let same = |row: &Row| STEPS.iter().all(|field| row.fields.get(field) == again.fields.get(field));
+    rows.into_iter().find(same)
 }
 
 #[cfg(test)]

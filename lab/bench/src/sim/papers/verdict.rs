@@ -2,7 +2,7 @@
 //!
 //! The model's numbers are estimates, so one run decides nothing. An ordering *holds* if it is true in all or nearly
 //! all cells (the runs of the sensitivity sweep, which repeats a measurement under variations of the model). It is
-//! *contradicted* if the opposite is true in nearly all cells. Otherwise it is *unresolved*, whatever the median is.
+//! *contradicted* if it is true in none or nearly none. Otherwise it is *unresolved*, whatever the median is.
 
 use core::fmt;
 
@@ -13,7 +13,7 @@ use super::data::Claim;
 pub enum Verdict {
     /// True in at least the part [`NEARLY`] of all cells.
     Holds,
-    /// The opposite is true in at least the part [`NEARLY`] of all cells.
+    /// Not true in at least the part [`NEARLY`] of all cells.
     Contradicted,
     /// True in some cells only, or there was no sweep.
     Unresolved,
@@ -45,14 +45,14 @@ pub struct Finding {
     pub each: Vec<bool>,
     /// For orderings: the probability that chance gives a result that is at least as clear, for either side. By chance
     /// means that a fair coin decides in each cell which of the two contenders is ahead, or whether the lead is enough.
-    /// Cells in which neither is so do not count.
+    /// Cells with equal figures do not count.
     pub chance: Option<f64>,
     /// Whether the cells are those of a sweep.
     pub swept: bool,
 }
 
-/// Judges a claim by the figures of both sides, cell by cell. A cell in which both figures are zero counts neither for
-/// an ordering nor for its opposite. It counts against a claim that both sides are level.
+/// Judges a claim by the figures of both sides, cell by cell. Equal figures are against an ordering. A cell in which both
+/// are zero counts neither for an ordering nor against it. It counts against a claim that both sides are level.
 pub fn judge(claim: &Claim, ahead: &[f64], behind: &[f64], swept: bool) -> Finding {
     let mut ratios: Vec<f64> = ahead.iter().zip(behind).map(|(ahead, behind)| ahead / behind).collect();
     let least = claim.least.unwrap_or(1.0);
@@ -61,16 +61,17 @@ pub fn judge(claim: &Claim, ahead: &[f64], behind: &[f64], swept: bool) -> Findi
         Some(factor) => (1.0 / factor..=factor).contains(*ratio),
         None => **ratio > least,
     };
-    let is_not = |ratio: &&f64| if claim.within.is_some() { !is_so(ratio) } else { **ratio < least };
-    let (so, not) = (ratios.iter().filter(is_so).count(), ratios.iter().filter(is_not).count());
-    let cells = ratios.len();
+    let (so, cells) = (ratios.iter().filter(is_so).count(), ratios.len());
+    let of_nothing = ratios.iter().filter(|ratio| claim.within.is_none() && ratio.is_nan()).count();
+    let not = cells - so - of_nothing;
     let verdict = match () {
         () if !swept || cells == 0 => Verdict::Unresolved,
         () if nearly_all(so, cells) => Verdict::Holds,
         () if nearly_all(not, cells) => Verdict::Contradicted,
         () => Verdict::Unresolved,
     };
-    let chance = claim.within.is_none().then(|| by_chance(so, not));
+    let behind = ratios.iter().filter(|ratio| **ratio < least).count();
+    let chance = claim.within.is_none().then(|| by_chance(so, behind));
     let each = ratios.iter().map(|ratio| is_so(&ratio)).collect();
     ratios.sort_by(f64::total_cmp);
     Finding { verdict, ratios, so, each, chance, swept }
@@ -81,7 +82,8 @@ pub fn nearly_all(some: usize, all: usize) -> bool {
     some as f64 >= NEARLY * all as f64
 }
 
-/// Returns [`Finding::chance`], for the numbers of cells in which the claim and its opposite are true.
+/// Returns [`Finding::chance`], for the numbers of cells in which the claim and its opposite are true. An equal pair is no
+/// coin.
 fn by_chance(so: usize, not: usize) -> f64 {
     (2.0 * at_least(so.max(not), so + not)).min(1.0)
 }
@@ -125,9 +127,10 @@ mod tests {
         assert_eq!(verdict(None, &[1.1, 2.1, 3.1], &behind), Verdict::Holds);
         assert_eq!(verdict(None, &[9.0, 9.0, 2.9], &behind), Verdict::Unresolved);
         assert_eq!(verdict(None, &[0.9, 1.9, 2.9], &behind), Verdict::Contradicted);
-        // An equal pair counts for neither side.
+        // An equal pair is not ahead.
         assert_eq!(verdict(None, &[1.1, 2.0, 3.1], &behind), Verdict::Unresolved);
-        assert_eq!(verdict(None, &[0.9, 2.0, 2.9], &behind), Verdict::Unresolved);
+        assert_eq!(verdict(None, &[0.9, 2.0, 2.9], &behind), Verdict::Contradicted);
+        assert_eq!(verdict(None, &behind, &behind), Verdict::Contradicted);
         let with = |so: usize| [vec![2.0; so], vec![0.5; 72 - so]].concat();
         for (so, is) in
             [(69, Verdict::Holds), (68, Verdict::Unresolved), (4, Verdict::Unresolved), (3, Verdict::Contradicted)]
@@ -145,8 +148,8 @@ mod tests {
         let verdict = |ahead: &[f64]| found(ahead).verdict;
         assert_eq!(verdict(&[1.26, 9.0, 2.0]), Verdict::Holds);
         assert_eq!(verdict(&[1.24, 1.1, 0.5]), Verdict::Contradicted);
-        // Exactly the factor counts for neither side, as being level does for an ordering.
-        assert_eq!([verdict(&[1.26, 1.25]), verdict(&[1.24, 1.25])], [Verdict::Unresolved; 2]);
+        // Exactly the factor is not enough, as being level is not for an ordering.
+        assert_eq!([verdict(&[1.26, 1.25]), verdict(&[1.24, 1.25])], [Verdict::Unresolved, Verdict::Contradicted]);
         assert_eq!(found(&[1.26, 1.24, 1.1, 1.25]).chance, Some(1.0));
         assert_eq!(found(&[1.24, 1.1, 1.2]).chance, Some(0.25));
     }
