@@ -367,7 +367,7 @@ fn some_figures_are_swept() {
     let failure = checked("Figure 1; other", Vec::new()).unwrap_err().to_string();
     assert!(failure.contains("--sweep other: no figure of these papers"), "{failure}");
     assert!(checked("Figure 1; tiny", Vec::new()).is_ok() && checked("", Vec::new()).is_ok());
-    assert!(checked("other", vec![Cell { figure: 0, side: 0 }]).is_ok());
+    assert!(checked("other", vec![crate::args::Cell { figure: 0, side: 0 }]).is_ok());
     std::fs::remove_dir_all(folder).unwrap();
 }
 
