@@ -29,7 +29,7 @@ pub fn measure(papers: &[Paper], args: &SimPapers, programs: &Programs, out: &mu
             plans.push((plan, threads));
         }
     }
-    if plans.iter().any(|plan| !share_setup(begin(&plans[0]), begin(plan))) {
+    if plans.iter().skip(1).any(|plan| !share_setup(begin(&plans[0]), begin(plan))) {
         return Err(Failure::new("--cell: these do not share a set-up"));
     }
     let Some(plans) = take_over(plans, programs, out)? else { return Ok(interrupt::exit_code()) };
