@@ -217,7 +217,7 @@ fn what_a_program_holds_is_counted() {
 struct Worker {
     stop: Arc<Word>,
     thread: Option<usize>,
-    blocks: Vec<Box<[u8; 500]>>,
+    blocks: Vec<Vec<u8>>,
     dropped: Rc<Cell<u32>>,
 }
 
@@ -234,7 +234,7 @@ impl Worker {
             }
         };
         let thread = with_thread.then(|| world::spawn_background(None, Box::new(work)).ok().unwrap());
-        let blocks = (0..50).map(|_| Box::new([1; 500])).collect();
+        let blocks = vec![vec![1; 500]; 50];
         Worker { stop, thread, blocks, dropped: dropped.clone() }
     }
 }
