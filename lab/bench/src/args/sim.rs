@@ -109,6 +109,7 @@ pub struct SimCommon {
 pub struct SimYcsb {
     /// Indexes, comma-separated: hydralist, hydralist-one-layer (a single search layer for all nodes),
     /// hydralist-radix-layer (the thesis's search layer, a radix tree changed in place), hydralist-without-tags,
+    /// hydralist-scalar-tags (without vector instructions, which differs if instructions are charged),
     /// hydralist-without-backoff, hydralist-synchronous (that layer, changed by each split before the operation ends),
     /// art (with ROWEX, read-optimized write exclusion) and art-olc (with optimistic lock coupling), euno-btree,
     /// euno-skiplist, btree-olc (a B+tree with optimistic lock coupling, which contains byte strings in its nodes),
