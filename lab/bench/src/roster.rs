@@ -117,12 +117,11 @@ impl Dispatch<Vec<u8>> for Own {
 fn dispatch_any<K: TreeKey>(info: &'static Info, visit: &mut impl Visit<K>) {
     type Hydra<K> = HydraList<K, u64>;
     match info.name {
-        "hydralist" => visit.visit::<Hydra<K>>(info),
+        // The second has other instructions, which the virtual machine charges by name.
+        "hydralist" | "hydralist-scalar-tags" => visit.visit::<Hydra<K>>(info),
         "hydralist-one-layer" => visit.made(info, || Hydra::builder().topology(Topology::synthetic(1, 1)).build()),
         "hydralist-radix-layer" => visit.made(info, || Hydra::builder().search_layer(SearchLayerKind::Art).build()),
         "hydralist-clients" => visit.made(info, || Hydra::builder().maintainers(Maintainers::Clients).build()),
-        // Its instructions differ, which the virtual machine charges by name.
-        "hydralist-scalar-tags" => visit.made(info, || Hydra::builder().build()),
         "hydralist-without-tags" => visit.made(info, || Hydra::builder().experiment(Experiment::NoTags).build()),
         "hydralist-without-backoff" => visit.made(info, || Hydra::builder().experiment(Experiment::NoBackoff).build()),
         "hydralist-synchronous" => visit.made(info, || Hydra::builder().experiment(Experiment::Synchronous).build()),

@@ -119,7 +119,7 @@ pub(crate) struct Engine {
     pub(crate) hash: u64,
     pub(crate) failure: Option<Outcome>,
     pub(crate) unwinding: bool,
-    /// Whether what threads without virtual time free stays allocated.
+    /// If this is true, threads without virtual time free nothing.
     pub(crate) leaks: bool,
     /// Names of memory ranges: begin, end, name.
     pub(crate) labels: Vec<(usize, usize, &'static str)>,

@@ -52,7 +52,7 @@ pub fn abandon<T>(value: T) {
     drop(value);
 }
 
-/// Returns whether what the calling thread frees stays allocated ([`abandon`]).
+/// Returns whether the calling thread frees nothing ([`abandon`]).
 #[inline]
 pub(crate) fn leaks() -> bool {
     engine().is_some_and(|engine| with(engine, |engine| engine.leaks && engine.me().untimed))

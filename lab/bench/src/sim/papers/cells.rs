@@ -92,8 +92,9 @@ fn take_over(plans: Vec<One>, programs: &Programs, out: &mut Out) -> Result<Opti
     let Some(figures) = figures_of(&known, repeat::once)? else { return Ok(None) };
     for ((plan, rows), figures) in known.into_iter().zip(rows).zip(figures) {
         let setting = &plan.0.setting;
-        let again = row(one(&plan.0), plan.1, &figures?, &repeat::once(setting));
-        match repeat::repeated(rows, &again) {
+        // A run that fails repeats nothing. The measurement will report the failure, and the other rows are not lost.
+        let again = figures.ok().map(|figures| row(one(&plan.0), plan.1, &figures, &repeat::once(setting)));
+        match again.and_then(|again| repeat::repeated(rows, &again)) {
             Some(row) => out.append(&row, &programs.own.of(setting))?,
             None => left.push(plan),
         }
