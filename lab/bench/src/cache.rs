@@ -6,6 +6,8 @@
 //! | `zipf` | keys by Zipf's law; the given percentage of requests stores a record, the others look one up and store it if it is missing |
 //! | `trace-zipf`, `trace-loop`, `trace-scan`, `trace-file` | the trace's keys in order; a missing record is stored. The report gives the hits of an empty cache in one pass, beside the most that any cache could have |
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
@@ -176,8 +178,8 @@ fn cells<C: clap::Args>(
                 let work = Work { theta, updates, records, room, trace, caches };
                 let distribution = if theta > 0.0 { Distribution::Zipf(theta) } else { Distribution::Uniform };
                 let (update_percent, count) = (Some(updates), Some(records));
-                let from = args.trace.as_deref().filter(|_| workload == "trace-file");
-                let from = from.map(|path| format!(", requests of {}", path.display())).unwrap_or_default();
+                let from = args.trace.as_deref().filter(|_| workload == "trace-file").zip(trace);
+                let from = from.map(|(path, trace)| requests_of(path, trace.keys)).unwrap_or_default();
                 let details = format!("{entries} records kept{from}");
                 let distribution = drawn.then_some(distribution);
                 let cell = Cell { update_percent, distribution, count, details, ..Cell::of(workload) };
@@ -186,6 +188,13 @@ fn cells<C: clap::Args>(
         }
     }
     Ok(cells)
+}
+
+/// Returns where a cell's requests come from. A row belongs to the file's content, so the text changes with it.
+fn requests_of(path: &Path, keys: &[u64]) -> String {
+    let mut hasher = DefaultHasher::new();
+    keys.hash(&mut hasher);
+    format!(", {} requests of {} (hash {:016x})", keys.len(), path.display(), hasher.finish())
 }
 
 /// Measures and reports.

@@ -13,7 +13,7 @@ pub mod table;
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::args::{Format, Show};
 use crate::failure::Failure;
@@ -46,8 +46,7 @@ pub fn show(rows: &[Row], show: &Show, look: &Look<'_>) -> Result<(), Failure> {
 /// # Errors
 /// If the file cannot be written.
 pub fn replace(path: &Path, text: &str) -> io::Result<()> {
-    // The target of a symbolic link is replaced, not the link.
-    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let path = &target(path);
     let there = fs::metadata(path).ok();
     if there.as_ref().is_some_and(|there| !there.is_file()) {
         return fs::write(path, text);
@@ -69,6 +68,14 @@ pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     moved
 }
 
+/// Returns the file to which a path leads: a symbolic link stays, and its target is written, even a missing one.
+fn target(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| match fs::read_link(path) {
+        Ok(to) => path.parent().unwrap_or(Path::new("")).join(to),
+        Err(_) => path.to_owned(),
+    })
+}
+
 /// Checks that a report can be written to this file, before hours are spent on its results. An existing file stays as
 /// it is.
 ///
@@ -80,7 +87,7 @@ pub fn try_to_write(path: &Path) -> Result<(), Failure> {
     opened.map_err(|error| Failure::new(format!("cannot write the report {}: {error}", path.display())))?;
     if new {
         // The file was only made for the check. If it cannot be removed, it does no harm.
-        let _ = fs::remove_file(path);
+        let _ = fs::remove_file(target(path));
     }
     Ok(())
 }

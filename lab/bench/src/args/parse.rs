@@ -98,6 +98,11 @@ pub fn operations(text: &str) -> Result<u64, String> {
     if text == "0" { Ok(0) } else { count(text).map(|count| count as u64) }
 }
 
+/// Parses a factor of up to 1,000.
+pub fn times(text: &str) -> Result<usize, String> {
+    count(text).ok().filter(|times| *times <= 1_000).ok_or_else(|| format!("'{text}' is not 1 to 1_000"))
+}
+
 /// Parses the lines of external work, at most a million.
 pub fn lines(text: &str) -> Result<usize, String> {
     let lines = operations(text).ok().filter(|lines| *lines <= 1_000_000);

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use clap::{Args, Subcommand};
 
 use super::common::{Blink, Cache, Euno, Locks, NrWork, Pin, Ranges, SetsWork, Show, Txn};
-use super::parse::{Warm, count, micros, operations, per_cycle, warm};
+use super::parse::{Warm, count, micros, operations, per_cycle, times, warm};
 
 /// The experiments on the virtual machine.
 #[derive(Debug, Subcommand)]
@@ -209,7 +209,7 @@ pub struct SimPapers {
     /// Append every complete row to FILE, and take rows of an earlier run from it, as the experiments do
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Measure in N processes at a time, each with a row of its own; the rows go to --out. A process needs up to 2 GB
+    /// Measure in N processes at a time, each with a row of its own; the rows go to --out. A process needs up to 4 GB
     #[arg(long, value_name = "N", value_parser = count, requires = "out")]
     pub jobs: Option<usize>,
     /// The program to which the rows of --out belong: a file, whose bytes are compared, or a text without folders, such
@@ -218,7 +218,7 @@ pub struct SimPapers {
     #[arg(long, value_name = "FILE|TEXT", requires = "out")]
     pub program: Option<String>,
     /// Programs, as in --program, comma-separated, whose rows of --out are taken over instead of measured: each row
-    /// whose first run (the first seed on the machine as it is) this program repeats, access by access
+    /// whose first run (the first seed on the machine as it is) this program repeats, with equal counts and times
     #[arg(long, value_name = "FILES|TEXTS", value_delimiter = ',', requires = "program", conflicts_with = "judge")]
     pub from: Vec<String>,
     /// Measure nothing: judge the rows of --out that belong to --program. A claim without rows is not judged, and a paper
@@ -227,7 +227,7 @@ pub struct SimPapers {
     pub judge: bool,
     /// Measure again, once each, with warm-ups N times as long, and print which figures change by more than a tenth, and
     /// which orderings change, beside the rows of --out without this option. The other options are those of these rows
-    #[arg(long, value_name = "N", value_parser = count, requires = "out", conflicts_with_all = ["write", "from"])]
+    #[arg(long, value_name = "N", value_parser = times, requires = "out", conflicts_with_all = ["write", "from"])]
     pub later: Option<usize>,
     /// Measure again, once each, at the papers' sizes, the figures whose sizes here are small, and print what changes, as
     /// --later does. Both may be given

@@ -283,6 +283,12 @@ fn files_are_replaced_as_a_whole() {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "by the link");
         assert!(link.symlink_metadata().unwrap().is_symlink());
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+        // A link to a missing file stays, too, and the check makes and removes that file.
+        std::fs::remove_file(&path).unwrap();
+        try_to_write(&link).unwrap();
+        assert!(link.symlink_metadata().is_ok() && !path.exists());
+        replace(&link, "anew").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "anew");
         replace(Path::new("/dev/null"), "nothing").unwrap();
         std::fs::remove_file(&link).unwrap();
     }

@@ -31,14 +31,15 @@ use crate::interrupt;
 use crate::output::{emit, tell};
 use crate::report::row::Row;
 use crate::report::try_to_write;
-use data::{Figure, Paper, Side};
+use data::{Claim, Figure, Paper, Side};
 use done::{Done, Rows};
 use repeat::{MEASURED_BY, Others};
 
 /// Runs the experiments and writes the table.
 ///
 /// # Errors
-/// If a file is not valid, or a simulation ends badly. The table of the other figures is written all the same.
+/// If a file is not valid, or a simulation ends badly. The tables of the other papers are written all the same, and the
+/// table of this one if `--write` has none of it yet.
 pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
     let papers = data::read(&args.folder, args.only.as_deref())?;
     if !args.judge {
@@ -59,9 +60,11 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
         compare::compare(&papers, args, &programs, out)?;
         return Ok(if interrupt::requested() { interrupt::exit_code() } else { ExitCode::SUCCESS });
     }
+    out.as_ref().map(|out| tell_of_unknown(&papers, args, out)).transpose()?;
     if let Some((out, jobs)) = out.as_mut().zip(args.jobs) {
         jobs::measure(&papers, args, jobs, &programs.own, out)?;
     }
+    let page = args.write.as_deref().map_or(Ok(String::new()), file::read)?;
     let mut sections = Vec::new();
     let mut failures = Vec::new();
     let mut not_run = Vec::new();
@@ -71,10 +74,16 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
             tell(format!("{}, {}: {}", paper.key, figure.name, figure.what));
             done.push(judged(paper, figure, args, &programs, &mut out)?);
         }
-        failures.extend(done.iter().flat_map(|done| done.failures.clone()));
-        not_run.extend(claims_not_run(paper, &done));
-        // After an interrupt the table is incomplete, and an incomplete table must not replace a complete one.
-        if !done.is_empty() && (args.write.is_none() || !interrupt::requested()) {
+        let (missing, uncounted) = (claims_not_run(paper, &done), uncounted(paper, &done));
+        // An incomplete table must not replace a complete one. After an interrupt the table is incomplete.
+        let has_gaps = missing.is_some() || !uncounted.is_empty();
+        let is_kept = has_gaps && file::has(&page, &paper.key);
+        if let Some(path) = args.write.as_ref().filter(|_| is_kept && !args.judge) {
+            tell(format!("{}: its section in {} stays as it is", paper.key, path.display()));
+        }
+        failures.extend(done.iter().flat_map(|done| done.failures.clone()).chain(uncounted));
+        not_run.extend(missing);
+        if !done.is_empty() && (args.write.is_none() || !is_kept && !interrupt::requested()) {
             sections.push(table::paper(paper, &done, args));
         }
     }
@@ -82,7 +91,8 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
         tell_or_refuse(&not_run, args, out)?;
     }
     match &args.write {
-        Some(path) => file::update(path, &sections)?,
+        Some(path) if !sections.is_empty() => file::update(path, &sections)?,
+        Some(_) => {}
         None => {
             let text = file::with("", &sections).expect("a new file");
             emit(|mut out| std::io::Write::write_all(&mut out, text.as_bytes()))?;
@@ -97,8 +107,8 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
 
 /// Reports that the file of `--write` cannot be written, or that some figures would replace a section of all.
 fn check_file(path: &Path, papers: &[Paper], args: &SimPapers) -> Result<(), Failure> {
-    try_to_write(path)?;
     let text = file::read(path)?;
+    try_to_write(path)?;
     let mut written = papers.iter().filter(|paper| chosen(paper, args).next().is_some());
     match written.find(|paper| args.figure.is_some() && file::has_whole(&text, &paper.key)) {
         None => Ok(()),
@@ -116,6 +126,9 @@ fn check(papers: &[Paper], args: &SimPapers) -> Result<(), Failure> {
     if figures().next().is_none() {
         return Err(nothing_chosen(args));
     }
+    if let Some(more) = args.more_runs.filter(|more| *more <= args.runs) {
+        return Err(Failure::new(format!("--more-runs {more}: --runs {} are not fewer", args.runs)));
+    }
     // The process of one measurement knows one paper, and the texts may be for others.
     let mut texts = args.sweep.iter().filter(|_| args.cell.is_empty()).flat_map(|texts| texts.split(';'));
     if let Some(text) = texts.find(|text| !papers.iter().any(|paper| sweeps_some(text, paper))) {
@@ -130,8 +143,35 @@ fn check(papers: &[Paper], args: &SimPapers) -> Result<(), Failure> {
 /// Returns how many of a paper's claims have no rows, in words, if some have none.
 fn claims_not_run(paper: &Paper, done: &[Done<'_>]) -> Option<String> {
     let claims = || done.iter().flat_map(|done| done.figure.claim.iter().map(move |claim| (done, claim)));
-    let missing = claims().filter(|(done, claim)| done.finding(claim).is_none()).count();
+    let missing = claims().filter(|(done, claim)| !done.has_rows(claim)).count();
     (missing > 0).then(|| format!("{missing} of {} claims of {}", claims().count(), paper.key))
+}
+
+/// Returns a message for each claim whose rows lack the count by which it compares.
+fn uncounted(paper: &Paper, done: &[Done<'_>]) -> Vec<String> {
+    let claims = done.iter().flat_map(|done| done.figure.claim.iter().map(move |claim| (done, claim)));
+    let uncounted = claims.filter(|(done, claim)| done.has_rows(claim) && done.finding(claim).is_none());
+    let message = |(done, claim): (&Done<'_>, &Claim)| {
+        let (figure, count) = (&done.figure.name, claim.by.name());
+        format!(
+            "{}, {figure}: {} ahead of {}: rows of this experiment do not count `{count}`",
+            paper.key, claim.ahead, claim.behind
+        )
+    };
+    uncounted.map(message).collect()
+}
+
+/// Tells which programs of `--from` have no rows. Whatever they should have measured will be measured again.
+fn tell_of_unknown(papers: &[Paper], args: &SimPapers, out: &Out) -> Result<(), Failure> {
+    for name in &args.from {
+        let stamps = stamps_of("--from", name)?;
+        let mut plans =
+            papers.iter().flat_map(|paper| chosen(paper, args).map(move |figure| plan(paper, figure, args)));
+        if !plans.any(|plan| plan.is_ok_and(|plan| !plan.found(&stamps, out).is_empty())) {
+            tell(format!("--from {name}: --out has no rows of this program for these figures and options"));
+        }
+    }
+    Ok(())
 }
 
 /// Tells that `--judge` has no rows for some claims. A table that does not judge them must not replace one that does.
@@ -230,9 +270,12 @@ fn plan(paper: &Paper, figure: &Figure, args: &SimPapers) -> Result<Plan, Failur
         let mut planned = Vec::new();
         for side in sides(figure) {
             check_threads(side.threads, &setting.machine)?;
-            let found = contenders.iter().position(|contender| side.is(contender));
-            let found = found.ok_or_else(|| Failure::new(format!("no contender {}", side.title())))?;
-            planned.push((side, found));
+            let mut found = (0..contenders.len()).filter(|&at| side.is(&contenders[at]));
+            let first = found.next().ok_or_else(|| Failure::new(format!("no contender {}", side.title())))?;
+            if found.next().is_some() {
+                return Err(Failure::new(format!("several contenders are {}: `at` says which one", side.title())));
+            }
+            planned.push((side, first));
         }
         Ok(Plan { command: command.clone(), setting, contenders, sides: planned })
     };

@@ -172,43 +172,62 @@ impl Out {
     /// # Errors
     /// If the file cannot be read, or has other content.
     pub fn read(&mut self) -> Result<(), Failure> {
+        self.alone(Self::read_on)
+    }
+
+    /// Reads on, while no other process uses the file. Removes what a killed process has left of a row at the end, so
+    /// that the next row begins a line. Nothing is removed unless all that precedes it are rows.
+    fn read_on(&mut self) -> Result<(), Failure> {
         let mut text = Vec::new();
-        let (mut begun, mut cut) = (self.read, false);
-        self.alone(|mut file| {
-            file.seek(SeekFrom::Start(begun))?;
-            file.read_to_end(&mut text)?;
-            // A last line without its end was cut off.
-            let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
-            cut = whole < text.len();
-            text.truncate(whole);
-            begun += whole as u64;
-            if cut && self.changes { file.set_len(begun) } else { Ok(()) }
-        })?;
-        if cut {
-            let done = if self.changes { "removed" } else { "ignored" };
-            tell(format!("--out {}: the last line is only a part of a row, and is {done}", self.path.display()));
+        let read = (&self.file).seek(SeekFrom::Start(self.read)).and_then(|_| (&self.file).read_to_end(&mut text));
+        read.map_err(|error| self.failure(&error))?;
+        let end = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        let (lines, last) = text.split_at(end);
+        let mut rows = Vec::new();
+        for line in lines.split_inclusive(|&byte| byte == b'\n') {
+            rows.push(serde_json::from_slice(line).map_err(|_| self.foreign(rows.len()))?);
         }
-        for line in text.split_inclusive(|&byte| byte == b'\n') {
-            let row = serde_json::from_slice(line).map_err(|_| {
-                let (path, number) = (self.path.display(), self.done.len() + 1);
-                Failure::new(format!("--out {path}: line {number} is no row of `sim`; is it another file?"))
-            })?;
-            self.done.push(row);
-        }
-        self.read = begun;
+        let begun = self.read + end as u64;
+        let mended = match serde_json::from_slice(last) {
+            _ if last.is_empty() => Ok(begun),
+            Ok(row) => {
+                rows.push(row);
+                if self.changes { (&self.file).write_all(b"\n") } else { Ok(()) }
+                    .map(|()| begun + last.len() as u64 + 1)
+            }
+            Err(_) if !begins_row(last) => return Err(self.foreign(rows.len())),
+            Err(_) => {
+                let done = if self.changes { "removed" } else { "ignored" };
+                let path = self.path.display();
+                tell(format!("--out {path}: the last line is only a part of a row, and is {done}"));
+                if self.changes { self.file.set_len(begun) } else { Ok(()) }.map(|()| begun)
+            }
+        };
+        self.read = mended.map_err(|error| self.failure(&error))?;
+        self.done.extend(rows);
         Ok(())
     }
 
+    /// The error for a line that is no row, after `more` rows that were read on.
+    fn foreign(&self, more: usize) -> Failure {
+        let (path, number) = (self.path.display(), self.done.len() + more + 1);
+        Failure::new(format!("--out {path}: line {number} is no row of `sim`; is it another file?"))
+    }
+
+    fn failure(&self, why: &dyn Display) -> Failure {
+        failure(&self.path, self.changes, why)
+    }
+
     /// Does `work` with the file while no other process uses it. File systems without locks are used by one process.
-    fn alone(&self, work: impl FnOnce(&File) -> io::Result<()>) -> Result<(), Failure> {
+    fn alone(&mut self, work: impl FnOnce(&mut Self) -> Result<(), Failure>) -> Result<(), Failure> {
         let locked = if self.changes { self.file.lock() } else { self.file.lock_shared() };
-        let locked = locked.or_else(|error| match error.kind() {
+        locked.or_else(|error| match error.kind() {
             ErrorKind::Unsupported => Ok(()),
-            _ => Err(error),
-        });
-        let done = locked.and_then(|()| work(&self.file));
+            _ => Err(self.failure(&error)),
+        })?;
+        let done = work(self);
         let _ = self.file.unlock();
-        done.map_err(|error| failure(&self.path, self.changes, &error))
+        done
     }
 
     /// Returns the fields of all rows.
@@ -254,8 +273,20 @@ impl Out {
 
     fn store(&mut self, row: &Stored) -> Result<(), Failure> {
         let line = serde_json::to_string(row).expect("a row is made of numbers and text") + "\n";
-        self.alone(|mut file| file.write_all(line.as_bytes()))
+        self.alone(|out| {
+            out.read_on()?;
+            (&out.file).write_all(line.as_bytes()).map_err(|error| out.failure(&error))?;
+            out.read_on()
+        })
     }
+}
+
+/// What each row begins with.
+const BEGIN: &[u8] = b"{\"structure\":";
+
+/// Returns whether a line that was cut off may have been a row.
+fn begins_row(line: &[u8]) -> bool {
+    line.starts_with(BEGIN) || BEGIN.starts_with(line)
 }
 
 fn failure(path: &Path, changes: bool, why: &dyn Display) -> Failure {
@@ -311,6 +342,12 @@ mod tests {
         let failure = Out::open(&path).err().unwrap().to_string();
         assert!(failure.contains("line 1 is no row"), "{failure}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "a letter\nto a friend\n");
+        // A text without an end of line is no cut row either, nor is the last line of a foreign file.
+        for text in ["precious", "{\"name\":", "a letter\n{\"structure\":"] {
+            std::fs::write(&path, text).unwrap();
+            assert!(Out::open(&path).err().unwrap().to_string().contains("line 1 is no row"), "{text}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
         // A killed run leaves half a line.
         std::fs::write(&path, "{\"structure\":\"hä".as_bytes().split_last().unwrap().1).unwrap();
         assert!(Out::open(&path).unwrap().done.is_empty());
@@ -331,7 +368,7 @@ mod tests {
     fn several_processes_append_rows() {
         let path = std::env::temp_dir().join(format!("archipelago-sink-shared-{}", std::process::id()));
         let row = |stamp: &str| Stored {
-            fields: Fields(Vec::new()),
+            fields: Fields(vec![("structure".to_owned(), "tas".into())]),
             seeds: Vec::new(),
             sweep: Vec::new(),
             counts: BTreeMap::new(),
@@ -345,12 +382,26 @@ mod tests {
         one.store(&row("a")).unwrap();
         assert_eq!(stamps(&mut two), ["a"]);
         // What a killed process has left of a row is dropped, and no row is lost or read twice.
-        std::fs::write(&path, std::fs::read_to_string(&path).unwrap() + "{\"stamp\":").unwrap();
+        let add = |part: &str| std::fs::write(&path, std::fs::read_to_string(&path).unwrap() + part).unwrap();
+        add("{\"structure\":\"t");
         assert_eq!(stamps(&mut two), ["a"]);
         two.store(&row("b")).unwrap();
         assert_eq!(
             (stamps(&mut one), stamps(&mut two)),
-            (["a", "b"].map(Into::into).to_vec(), vec!["a".to_owned(), "b".to_owned()])
+            (vec!["a".to_owned(), "b".to_owned()], ["a", "b"].map(Into::into).to_vec())
+        );
+        // The same if no process has read the file since.
+        add("{\"str");
+        one.store(&row("c")).unwrap();
+        assert_eq!(stamps(&mut two), ["a", "b", "c"]);
+        // A whole row lacks only its line's end.
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.trim_end()).unwrap();
+        let mut three = Out::open(&path).unwrap();
+        three.store(&row("d")).unwrap();
+        assert_eq!(
+            (stamps(&mut two), stamps(&mut three)),
+            (["a", "b", "c", "d"].map(Into::into).to_vec(), ["a", "b", "c", "d"].map(Into::into).to_vec())
         );
         std::fs::remove_file(&path).unwrap();
     }

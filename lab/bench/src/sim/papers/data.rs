@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::table::Count;
 use crate::failure::Failure;
 use crate::harness::simulated::Contender;
 use crate::report::row::Cell;
@@ -259,6 +260,11 @@ fn load(folder: &Path, name: &str) -> Result<Paper, Failure> {
         let before = error.span().map_or("", |span| text.get(..span.start).unwrap_or(&text));
         failed(format!("{} (line {})", error.message(), 1 + before.matches('\n').count()))
     })?;
+    if let Some(line) =
+        [&paper.title, &paper.note].into_iter().flat_map(|text| text.lines()).find(|line| is_the_pages(line))
+    {
+        return Err(failed(format!("`{line}` is a line that only the table itself has")));
+    }
     for (number, figure) in paper.figure.iter().enumerate() {
         if paper.figure[..number].iter().any(|other| other.name == figure.name) {
             return Err(failed(format!("{}: two figures have this name", figure.name)));
@@ -266,6 +272,11 @@ fn load(folder: &Path, name: &str) -> Result<Paper, Failure> {
         check(figure).map_err(|what| failed(format!("{}: {what}", figure.name)))?;
     }
     Ok(Paper { key: name.to_owned(), ..paper })
+}
+
+/// Returns whether a line has a meaning in the file of tables: a heading, or a section's counts.
+fn is_the_pages(line: &str) -> bool {
+    line.starts_with('#') || line.starts_with(Count::BEGIN)
 }
 
 /// Checks that a figure's claims can be judged and shown in a table.
@@ -278,6 +289,9 @@ fn check(figure: &Figure) -> Result<(), String> {
     }
     if figure.claim.is_empty() {
         return Err("no claim".to_owned());
+    }
+    if figure.run.split_whitespace().any(|word| word == "--sweep") {
+        return Err("`run` has --sweep, which is an option of `sim papers`".to_owned());
     }
     for (number, claim) in figure.claim.iter().enumerate() {
         let (sides, needed) = (claim.sides(figure), claim.needed(figure));

@@ -43,6 +43,11 @@ impl<'a> Done<'a> {
         Some(more.unwrap_or(first))
     }
 
+    /// Returns whether there is a row for each side that a claim needs.
+    pub fn has_rows(&self, claim: &Claim) -> bool {
+        claim.needed(self.figure).iter().all(|side| self.rows.iter().any(|(of, _)| of == side))
+    }
+
     /// Returns whether the rows with more seeds judge a claim.
     pub fn needed_more(&self) -> bool {
         let open = |claim: &Claim| self.found(claim, &self.rows).as_ref().is_some_and(is_open);

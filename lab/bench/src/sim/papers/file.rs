@@ -1,6 +1,7 @@
 //! The file of all tables: it has a section for each paper. A section stays as it is until its paper is run again.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::Path;
 
 use super::table::Count;
@@ -23,7 +24,7 @@ machine's numbers the sweep goes 20 % and around which 50 %. An ordering **holds
 **contradicted** if it is not so in as many, and is **unresolved** otherwise. Two sides are *alike (to 1.25)* if neither is ahead by more than a \
 quarter, and one is *no less (to 1.25)* if the other is not. *> 1.25*, for what a paper says scales, is significant or drops sharply, \
 asks for a lead of more \
-than a quarter. The paper's ratio is no part of the verdict. *Chance* is how often coins, one for each cell, would side with one of the \
+than a quarter. A single number is the ratio that the paper states, which is no part of the verdict. *Chance* is how often coins, one for each cell, would side with one of the \
 two as clearly; cells of one variation, and neighbours, are not independent, so it flatters. \
 *Why* is what is known of the cause, and *not found* where nothing is. If one varied number of the model decides an unresolved ordering, \
 *why* says in how many cells it is so on each side of that number.
@@ -40,6 +41,11 @@ fn key(section: &str) -> &str {
 /// Returns a file's sections, by the papers' names.
 fn sections_of(text: &str) -> BTreeMap<&str, &str> {
     text.split(SECTION).skip(1).map(|section| (key(section), section)).collect()
+}
+
+/// Returns whether a file's text has a section of a paper.
+pub fn has(text: &str, paper: &str) -> bool {
+    sections_of(text).contains_key(paper)
 }
 
 /// Returns whether a file's text has a section of a paper that was not made for some figures only, by `--figure`.
@@ -92,8 +98,11 @@ fn failure(what: &str, path: &Path, why: &str) -> Failure {
 /// # Errors
 /// If the file cannot be read, or is of another kind.
 pub fn read(path: &Path) -> Result<String, Failure> {
-    if !path.exists() {
-        return Ok(String::new());
+    // Reading a pipe or a device might never end.
+    match path.metadata() {
+        Err(_) => return Ok(String::new()),
+        Ok(there) if there.is_file() || there.is_dir() => {}
+        Ok(_) => return Err(failure("write", path, "it is no ordinary file; without --write the tables are printed")),
     }
     let text = std::fs::read_to_string(path).map_err(|error| failure("read", path, &error.to_string()))?;
     let of_this_kind = with(&text, &[]).is_some();
@@ -106,6 +115,11 @@ pub fn read(path: &Path) -> Result<String, Failure> {
 /// # Errors
 /// The errors of [`read`]; and if the file cannot be written.
 pub fn update(path: &Path, sections: &[String]) -> Result<(), Failure> {
+    // The file itself is replaced, so its folder is locked: another process may add a section at the same time. Where
+    // folders have no locks, one process writes the file.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = File::open(folder);
+    let _ = folder.as_ref().map(File::lock);
     let text = with(&read(path)?, sections).expect("it was read as one");
     replace(path, &text).map_err(|error| failure("write", path, &error.to_string()))
 }

@@ -152,8 +152,10 @@ fn run(job: &Job<'_>, args: &SimPapers) -> Result<(), Failure> {
 
 /// Returns the arguments of the process.
 fn words(job: &Job<'_>, args: &SimPapers) -> Vec<OsString> {
-    let mut words: Vec<OsString> = ["sim", "papers", "--only", &job.paper.key, "--folder"].map(Into::into).to_vec();
-    words.push(args.folder.clone().into());
+    let mut words: Vec<OsString> = ["sim", "papers", "--only", &job.paper.key].map(Into::into).to_vec();
+    let mut folder = OsString::from("--folder=");
+    folder.push(&args.folder);
+    words.push(folder);
     let mut option = |name: &str, value: &str| words.push(format!("--{name}={value}").into());
     args.figure.iter().for_each(|figure| option("figure", figure));
     args.program.iter().for_each(|program| option("program", program));

@@ -1,8 +1,12 @@
 //! `--from`: takes over the rows of other programs whose runs this program repeats.
 //!
-//! The hash of a run covers every access to shared memory, and its time. If the first run of a row has the same hash
-//! with this program, then whatever differs between the two programs was not on its way, and the other cells of the
-//! sweep are not run again. A change that only a variation of the model reaches goes unnoticed.
+//! If the first run of a row has the same numbers of events, accesses and operations, and takes the same times, with
+//! this program, then whatever differs between the two programs was not on its way, and the other cells of the sweep
+//! are not run again. A change that only a variation of the model reaches goes unnoticed.
+//!
+//! The run's hash is not compared. It covers addresses, and each build has other addresses for its statics. (Of 37 rows
+//! of node replication with equal figures and other hashes, 34 had equal figures in all 21 cells, too, when they were
+//! measured again; seven cells of the others differed, by at most 23 %. 2026-11-30.)
 
 use super::stamps_of;
 use crate::failure::Failure;
@@ -14,7 +18,18 @@ use crate::sim::sink::{Out, Stamps};
 pub const MEASURED_BY: &str = "measured_by";
 
 /// Fields that are equal if two programs make the same steps.
-const STEPS: [&str; 4] = ["hash", "events", "ops", "held_bytes"];
+const STEPS: [&str; 10] = [
+    "events",
+    "ops",
+    "held_bytes",
+    "accesses_per_op",
+    "remote_per_op",
+    "dirty_remote_per_op",
+    "line_wait_percent",
+    "ns_per_op",
+    "ns_per_read",
+    "ns_per_update",
+];
 
 /// Programs whose rows may be taken over.
 pub struct Others(Vec<(String, Stamps)>);
@@ -49,7 +64,15 @@ pub fn once(setting: &Setting) -> Setting {
 
 /// Returns the first of these rows whose first run is as in the row `again`.
 pub fn repeated(rows: Vec<Row>, again: &Row) -> Option<Row> {
-    let same = |row: &Row| STEPS.iter().all(|field| row.fields.get(field) == again.fields.get(field));
+    // A row's first seed, and the first figure of each count, are of its first run.
+    let same = |row: &Row| {
+        STEPS.iter().all(|field| row.fields.get(field) == again.fields.get(field))
+            && row.seeds.first() == again.seeds.first()
+            && again
+                .counts
+                .iter()
+                .all(|(name, count)| row.counts.get(name).and_then(|row| row.first()) == count.first())
+    };
     rows.into_iter().find(same)
 }
 
@@ -82,8 +105,14 @@ mod tests {
         execute(&with("old", &[])).unwrap();
         let text = std::fs::read_to_string(&rows).unwrap();
         assert_eq!(text.lines().count(), 4);
-        // The first row is as if the other program had made one step more.
-        std::fs::write(&rows, text.replacen("\"events\":", "\"events\":1", 1)).unwrap();
+        // The first row is as if the other program had made one step more. In the second a measure has another meaning,
+        // and in the third statics have other addresses.
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        for (line, field) in lines.iter_mut().zip(["\"events\":", "\"misses\":[", "\"hash\":\""]) {
+            assert!(line.contains(field), "{line}");
+            *line = line.replacen(field, &format!("{field}1"), 1);
+        }
+        std::fs::write(&rows, lines.join("\n") + "\n").unwrap();
         execute(&with("new", &["older", "old"])).unwrap();
         execute(&with("newest", &["new"])).unwrap();
         let papers = data::read(&folder, None).unwrap();
@@ -96,10 +125,10 @@ mod tests {
             };
             plan.sides.iter().map(|side| row(side).text(MEASURED_BY).to_owned()).collect()
         };
-        assert_eq!(by("new"), ["", "old", "old", "old"]);
-        assert_eq!(by("newest"), ["new", "old", "old", "old"]);
+        assert_eq!(by("new"), ["", "", "old", "old"]);
+        assert_eq!(by("newest"), ["new", "new", "old", "old"]);
         let text = std::fs::read_to_string(&page).unwrap();
-        assert!(text.contains("Of its 4 rows, other programs measured some: 1 by new, 3 by old. "), "{text}");
+        assert!(text.contains("Of its 4 rows, other programs measured some: 2 by new, 2 by old. "), "{text}");
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -114,7 +114,7 @@ fn taken_over(done: &[Done<'_>]) -> String {
         return String::new();
     }
     format!(
-        "Of its {} rows, other programs measured some: {by}. The section's program repeated the first run of each of them, on the machine as it is, with the same accesses at the same times.\n\n",
+        "Of its {} rows, other programs measured some: {by}. The section's program repeated the first run of each of them, on the machine as it is, with equal counts and times.\n\n",
         rows.len()
     )
 }
@@ -149,7 +149,7 @@ fn spread(name: &str, machine: &Machine) -> String {
 }
 
 fn table(lines: &[&Line]) -> String {
-    let head = "| figure | what | threads | ratio | paper | ours | so in | chance | verdict | why |\n\
+    let head = "| figure | what | threads | ratio | claimed | ours | so in | chance | verdict | why |\n\
                 |---|---|--:|---|--:|--:|--:|--:|---|---|\n";
     lines.iter().fold(head.to_owned(), |text, line| text + &line.text)
 }
@@ -172,12 +172,18 @@ impl Line {
             format!("{} ÷ {}", ahead.threads, behind.threads)
         };
         let ours = figure.ours || claim.ours;
-        let paper = match (claim.ratio, claim.within) {
-            _ if ours => "-".to_owned(),
-            (Some(ratio), _) => claim.least.map_or(format!("{ratio}"), |least| format!("{ratio} (> {least})")),
-            (None, Some(factor)) if claim.or_better => format!("no less (to {factor})"),
-            (None, Some(factor)) => format!("alike (to {factor})"),
-            (None, None) => format!("> {}", claim.least.unwrap_or(1.0)),
+        let order = match claim.within {
+            Some(factor) if claim.or_better => format!("no less (to {factor})"),
+            Some(factor) => format!("alike (to {factor})"),
+            None => format!("> {}", claim.least.unwrap_or(1.0)),
+        };
+        // A ratio is a paper's, and tells the order if nothing else is said.
+        let claimed = match claim.ratio.filter(|_| !ours) {
+            Some(ratio) if claim.within.or(claim.least).is_some() => {
+                format!("{ratio} ({})", order.replace(['(', ')'], ""))
+            }
+            Some(ratio) => format!("{ratio}"),
+            None => order,
         };
         let by = match claim.by {
             Measure::Throughput => String::new(),
@@ -187,10 +193,11 @@ impl Line {
         let [of, to] = [&ahead, &behind].map(Side::title);
         let found = done.finding(claim);
         let verdict = found.as_ref().map(|found| found.verdict);
-        let cells = found.as_ref().map_or("- | - | - | unresolved: not run".to_owned(), cells);
+        let none = if done.has_rows(claim) { "not counted" } else { "not run" };
+        let cells = found.as_ref().map_or(format!("- | - | - | unresolved: {none}"), cells);
         let why = why(claim, ours, found.as_ref(), &done.variations);
         let text = format!(
-            "| {}, {} | {} | {threads} | {of} ÷ {to}{by}{since} | {paper} | {cells} | {why} |\n",
+            "| {}, {} | {} | {threads} | {of} ÷ {to}{by}{since} | {claimed} | {cells} | {why} |\n",
             figure.name, figure.section, figure.what
         );
         Line { text, ours, verdict }
@@ -264,7 +271,8 @@ impl Count {
         Some(Count { hold, contradicted, unresolved, not_run: not_run.first().copied().unwrap_or(0) })
     }
 
-    const BEGIN: &str = "Orderings that the paper states: ";
+    /// What the count begins with.
+    pub const BEGIN: &str = "Orderings that the paper states: ";
 }
 
 impl fmt::Display for Count {
