@@ -64,29 +64,7 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
     if let Some((out, jobs)) = out.as_mut().zip(args.jobs) {
         jobs::measure(&papers, args, jobs, &programs.own, out)?;
     }
-    let page = args.write.as_deref().map_or(Ok(String::new()), file::read)?;
-    let mut sections = Vec::new();
-    let mut failures = Vec::new();
-    let mut not_run = Vec::new();
-    for paper in &papers {
-        let mut done = Vec::new();
-        for figure in chosen(paper, args) {
-            tell(format!("{}, {}: {}", paper.key, figure.name, figure.what));
-            done.push(judged(paper, figure, args, &programs, &mut out)?);
-        }
-        let (missing, uncounted) = (claims_not_run(paper, &done), uncounted(paper, &done));
-        // An incomplete table must not replace a complete one. After an interrupt the table is incomplete.
-        let has_gaps = missing.is_some() || !uncounted.is_empty();
-        let is_kept = has_gaps && file::has(&page, &paper.key);
-        if let Some(path) = args.write.as_ref().filter(|_| is_kept && !args.judge) {
-            tell(format!("{}: its section in {} stays as it is", paper.key, path.display()));
-        }
-        failures.extend(done.iter().flat_map(|done| done.failures.clone()).chain(uncounted));
-        not_run.extend(missing);
-        if !done.is_empty() && (args.write.is_none() || !is_kept && !interrupt::requested()) {
-            sections.push(table::paper(paper, &done, args));
-        }
-    }
+    let Tables { sections, failures, not_run } = tables(&papers, args, &programs, &mut out)?;
     if let Some(out) = out.as_ref().filter(|_| args.judge && !not_run.is_empty()) {
         tell_or_refuse(&not_run, args, out)?;
     }
@@ -103,6 +81,42 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
         None if interrupt::requested() => Ok(interrupt::exit_code()),
         None => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// The tables of some papers.
+#[derive(Default)]
+struct Tables {
+    sections: Vec<String>,
+    /// Messages about runs that failed, and claims that cannot be judged.
+    failures: Vec<String>,
+    /// For each paper of whose claims some have no rows: how many, in words.
+    not_run: Vec<String>,
+}
+
+/// Measures what is missing, and makes the papers' tables. For `--write` an incomplete table is left out if it would
+/// replace another one, or if the run was interrupted.
+fn tables(papers: &[Paper], args: &SimPapers, programs: &Programs, out: &mut Option<Out>) -> Result<Tables, Failure> {
+    let page = args.write.as_deref().map_or(Ok(String::new()), file::read)?;
+    let mut tables = Tables::default();
+    for paper in papers {
+        let mut done = Vec::new();
+        for figure in chosen(paper, args) {
+            tell(format!("{}, {}: {}", paper.key, figure.name, figure.what));
+            done.push(judged(paper, figure, args, programs, out)?);
+        }
+        let (not_run, uncounted) = (claims_not_run(paper, &done), uncounted(paper, &done));
+        let has_gaps = not_run.is_some() || !uncounted.is_empty();
+        let is_kept = has_gaps && file::has(&page, &paper.key);
+        if let Some(path) = args.write.as_ref().filter(|_| is_kept && !args.judge) {
+            tell(format!("{}: its section in {} stays as it is", paper.key, path.display()));
+        }
+        tables.failures.extend(done.iter().flat_map(|done| done.failures.clone()).chain(uncounted));
+        tables.not_run.extend(not_run);
+        if !done.is_empty() && (args.write.is_none() || !is_kept && !interrupt::requested()) {
+            tables.sections.push(table::paper(paper, &done, args));
+        }
+    }
+    Ok(tables)
 }
 
 /// Reports that the file of `--write` cannot be written, or that some figures would replace a section of all.
