@@ -123,3 +123,30 @@ pub fn update(path: &Path, sections: &[String]) -> Result<(), Failure> {
     let text = with(&read(path)?, sections).expect("it was read as one");
     replace(path, &text).map_err(|error| failure("write", path, &error.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where folders can be locked, a section is there after its update, although others update the file.
+    #[test]
+    #[cfg(unix)]
+    fn no_section_is_lost_beside_another() {
+        let folder = std::env::temp_dir().join(format!("archipelago-sections-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("page.md");
+        let updates = |paper: &str| {
+            for round in 0..50 {
+                let section = format!("{paper}: a title\n\nround {round}\n");
+                update(&path, std::slice::from_ref(&section)).unwrap();
+                let text = read(&path).unwrap();
+                assert!(sections_of(&text)[paper].contains(&format!("\nround {round}\n")), "{text}");
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| updates("one"));
+            scope.spawn(|| updates("two"));
+        });
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
