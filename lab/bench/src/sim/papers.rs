@@ -6,6 +6,7 @@
 
 mod cells;
 mod compare;
+mod count;
 mod data;
 mod done;
 mod file;

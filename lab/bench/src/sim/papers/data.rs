@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::table::Count;
+use super::count::Count;
 use crate::failure::Failure;
 use crate::harness::simulated::Contender;
 use crate::report::row::Cell;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
-use super::table::Count;
+use super::count::Count;
 use crate::failure::Failure;
 use crate::report::replace;
 

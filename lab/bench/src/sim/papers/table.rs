@@ -1,6 +1,5 @@
 //! A paper's table, in Markdown.
 
-use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
@@ -9,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use archipelago_sim::machine::{Number, Origin};
 use archipelago_sim::{Machine, Variation};
 
+use super::count::Count;
 use super::data::{Claim, Paper, Side};
 use super::done::Done;
 use super::repeat::MEASURED_BY;
@@ -88,7 +88,7 @@ pub fn paper(paper: &Paper, done: &[Done<'_>], args: &SimPapers) -> String {
     text += &taken_over(done);
     text += &spreads(paper, done);
     if !theirs.is_empty() {
-        text += &format!("{}\n\n{}", Count::of(&theirs), table(&theirs));
+        text += &format!("{}\n\n{}", count(&theirs), table(&theirs));
     }
     if !ours.is_empty() {
         text += &format!("\nNot in the paper, and not counted:\n\n{}", table(&ours));
@@ -152,6 +152,16 @@ fn table(lines: &[&Line]) -> String {
     let head = "| figure | what | threads | ratio | claimed | ours | so in | chance | verdict | why |\n\
                 |---|---|--:|---|--:|--:|--:|--:|---|---|\n";
     lines.iter().fold(head.to_owned(), |text, line| text + &line.text)
+}
+
+fn count(lines: &[&Line]) -> Count {
+    let with = |verdict| lines.iter().filter(|line| line.verdict == verdict).count();
+    Count {
+        hold: with(Some(Verdict::Holds)),
+        contradicted: with(Some(Verdict::Contradicted)),
+        unresolved: with(Some(Verdict::Unresolved)) + with(None),
+        not_run: with(None),
+    }
 }
 
 /// A line of the table.
@@ -229,62 +239,6 @@ fn cells(found: &Finding) -> String {
         .map_or("-".to_owned(), |chance| if chance < 0.001 { "< 0.001".to_owned() } else { format!("{chance:.3}") });
     let verdict = if *swept { format!("**{verdict}**") } else { verdict.to_string() };
     format!("{ours} | {so} of {} {kind} | {chance} | {verdict}", ratios.len())
-}
-
-/// How many claims have each verdict. A claim (an *ordering*) is a paper's statement that one side is ahead of another,
-/// or that both are level.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
-    /// Claims with [`Verdict::Holds`].
-    pub hold: usize,
-    /// Claims with [`Verdict::Contradicted`].
-    pub contradicted: usize,
-    /// Claims with [`Verdict::Unresolved`], and those without rows.
-    pub unresolved: usize,
-    /// How many of the unresolved claims have no rows.
-    pub not_run: usize,
-}
-
-impl Count {
-    fn of(lines: &[&Line]) -> Count {
-        let with = |verdict| lines.iter().filter(|line| line.verdict == verdict).count();
-        Count {
-            hold: with(Some(Verdict::Holds)),
-            contradicted: with(Some(Verdict::Contradicted)),
-            unresolved: with(Some(Verdict::Unresolved)) + with(None),
-            not_run: with(None),
-        }
-    }
-
-    /// Returns the number of all claims.
-    pub fn all(&self) -> usize {
-        self.hold + self.contradicted + self.unresolved
-    }
-
-    /// Parses the count from a section's text, where [`Display`](fmt::Display) wrote it.
-    pub fn read(section: &str) -> Option<Count> {
-        let line = section.lines().find(|line| line.starts_with(Self::BEGIN))?;
-        let numbers: Vec<usize> =
-            line.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect();
-        let ([_, hold, contradicted, unresolved], not_run) = numbers.split_first_chunk()?;
-        let (hold, contradicted, unresolved) = (*hold, *contradicted, *unresolved);
-        Some(Count { hold, contradicted, unresolved, not_run: not_run.first().copied().unwrap_or(0) })
-    }
-
-    /// What the count begins with.
-    pub const BEGIN: &str = "Orderings that the paper states: ";
-}
-
-impl fmt::Display for Count {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Count { hold, contradicted, unresolved, not_run } = self;
-        let begin = Self::BEGIN;
-        write!(f, "{begin}{}; {hold} hold, {contradicted} are contradicted, {unresolved} unresolved", self.all())?;
-        if *not_run > 0 {
-            write!(f, ", of which {not_run} were not run")?;
-        }
-        f.write_str(".")
-    }
 }
 
 /// Returns the warnings and failures of the runs.

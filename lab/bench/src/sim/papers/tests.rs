@@ -312,12 +312,12 @@ fn what_was_not_run_is_counted() {
     let planned = plan(paper, &paper.figure[0], &args(&folder)).unwrap();
     let table = table::paper(paper, &[Done::of(&paper.figure[0], &planned, Vec::new())], &args(&folder));
     assert!(table.contains("states: 2; 0 hold, 0 are contradicted, 2 unresolved, of which 2 were not run."), "{table}");
-    let count = table::Count::read(&table).unwrap();
+    let count = count::Count::read(&table).unwrap();
     assert_eq!((count.all(), count.unresolved, count.not_run), (2, 2, 2));
-    assert_eq!(table::Count::read(&count.to_string()), Some(count));
-    let all_run = table::Count { not_run: 0, ..count };
+    assert_eq!(count::Count::read(&count.to_string()), Some(count));
+    let all_run = count::Count { not_run: 0, ..count };
     assert!(all_run.to_string().ends_with(", 2 unresolved."));
-    assert_eq!(table::Count::read(&all_run.to_string()), Some(all_run));
+    assert_eq!(count::Count::read(&all_run.to_string()), Some(all_run));
     std::fs::remove_dir_all(folder).unwrap();
 }
 
