@@ -229,19 +229,22 @@ mod tests {
         cache: Cache<Timed>,
     }
 
-    /// Rows of two traces are told apart, also if the traces have equally many keys.
+    /// Rows of two traces are told apart, also if the traces have equally many keys, and if they are one file's content
+    /// at different times.
     #[test]
     fn a_row_names_its_trace() {
-        let facts = |name: &str| {
+        let facts = |name: &str, keys: &str| {
             let path = std::env::temp_dir().join(format!("archipelago-trace-{}-{name}", std::process::id()));
-            std::fs::write(&path, "1\n2\n").unwrap();
+            std::fs::write(&path, keys).unwrap();
             let trace = path.to_str().unwrap();
             let line = ["cache", "--cache", "kyoto", "--workload", "trace-file", "--trace", trace];
             let cells = cells(&Line::try_parse_from(line).unwrap().cache, 100, CACHES).unwrap();
             std::fs::remove_file(&path).unwrap();
             cells[0].0.facts()
         };
-        assert_ne!(facts("a"), facts("b"));
+        assert_ne!(facts("a", "1\n2\n"), facts("b", "1\n2\n"));
+        assert_ne!(facts("a", "1\n2\n"), facts("a", "1\n1\n"));
+        assert_eq!(facts("a", "1\n2\n"), facts("a", "1\n2\n"));
     }
 
     /// A trace whose keys are not drawn by Zipf's law has one row, without an exponent.

@@ -134,6 +134,7 @@ mod tests {
         assert_eq!(count("10M"), Ok(10_000_000));
         assert_eq!(count("2G"), Ok(2_000_000_000));
         assert_eq!((count("1e9"), count("25E5"), count("7e0")), (Ok(1_000_000_000), Ok(2_500_000), Ok(7)));
+        assert_eq!((times("1k"), times("1001").is_err()), (Ok(1000), true));
         for wrong in [
             "",
             "k",

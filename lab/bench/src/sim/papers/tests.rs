@@ -256,6 +256,22 @@ fn a_table_with_gaps_replaces_none() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+/// Figures share rows: a row is measured once, also without `--jobs`.
+#[test]
+fn shared_rows_are_measured_once() {
+    if !SIMULATED {
+        return;
+    }
+    let second = TINY[TINY.find("[[figure]]").unwrap()..].replace("Figure 1", "Figure 2");
+    let folder = one("shared", &(TINY.to_owned() + &second));
+    let rows = folder.join("rows");
+    execute(&SimPapers { out: Some(rows.clone()), write: Some(folder.join("page.md")), ..args(&folder) }).unwrap();
+    assert_eq!(std::fs::read_to_string(&rows).unwrap().lines().count(), 4);
+    let fewer = SimPapers { runs: 3, more_runs: Some(3), ..args(&folder) };
+    assert_eq!(execute(&fewer).unwrap_err().to_string(), "--more-runs 3: --runs 3 are not fewer");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 /// The list of experiments tells the paper's size where the experiment has another.
 #[test]
 fn other_sizes_are_told() {
@@ -501,6 +517,13 @@ fn wrong_files_are_one_sentence() {
         ("itself", TINY.replace("behind_threads = 2", "behind_threads = 1"), "compared with itself"),
         ("by", TINY.replace("\"remote\"", "\"luck\""), "tiny.toml: unknown variant `luck`"),
         ("cells", TINY.replace("a reason", "a|b"), "`a|b` has"),
+        (
+            "sweep",
+            TINY.replace("--warm 0", "--warm 0 --sweep"),
+            "`run` has --sweep, which is an option of `sim papers`",
+        ),
+        ("head", TINY.replace("machine =", "note = \"a\\n## b: c\"\nmachine ="), "`## b: c` is a line that only"),
+        ("count", TINY.replace("A tiny", "Orderings that the paper states: 9; a"), "is a line that only the table"),
         ("empty", TINY.split("claim").next().unwrap().to_owned() + "claim = []", "no claim"),
     ] {
         let folder = one(name, &text);
