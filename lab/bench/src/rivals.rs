@@ -21,6 +21,7 @@ pub mod indexes;
 pub mod locked_tree;
 pub mod masstree;
 pub mod pugh;
+pub mod slotted_art;
 pub mod wormhole;
 
 #[cfg(test)]

@@ -18,11 +18,12 @@ use crate::failure::Failure;
 use crate::keys::BenchKey;
 use crate::locked::{Mutexed, RwLocked};
 use crate::method::{LockFree, Method};
-use crate::rivals::btree::{self, BTreeOlc, TreeKey};
+use crate::rivals::btree::{self, BTreeOlc};
 use crate::rivals::bw_tree::BwTree;
 use crate::rivals::cuckoo::Cuckoo;
 use crate::rivals::locked_tree;
 use crate::rivals::masstree::{self, Masstree};
+use crate::rivals::slotted_art::{SlotKey, SlottedArt};
 use crate::rivals::wormhole::Wormhole;
 
 /// Turns names into types, for one key type.
@@ -76,8 +77,10 @@ static OURS: [Info; 13] = [
 ];
 
 /// Rivals that every program has.
-static RIVALS: [Info; 8] = [
+static RIVALS: [Info; 9] = [
     Info { longest_key: btree::LONGEST, ..Info::of(On::Both, "btree-olc") },
+    // Another step of that analysis: a radix tree whose leaves have slots, without the rest of the list.
+    Info { longest_key: btree::LONGEST, ..Info::of(On::Both, "art-slotted") },
     Info { longest_key: masstree::LONGEST, ..Info::of(On::Both, "masstree-like") },
     Info::of(On::Both, "wormhole-like"),
     Info { longest_key: btree::LONGEST, ..Info::of(On::Both, "bw-tree-like") },
@@ -114,7 +117,7 @@ impl Dispatch<Vec<u8>> for Own {
 }
 
 /// Dispatches to the indexes whose code is the same for both key types.
-fn dispatch_any<K: TreeKey>(info: &'static Info, visit: &mut impl Visit<K>) {
+fn dispatch_any<K: SlotKey>(info: &'static Info, visit: &mut impl Visit<K>) {
     type Hydra<K> = HydraList<K, u64>;
     match info.name {
         // The second has other instructions, which the virtual machine charges by name.
@@ -131,6 +134,7 @@ fn dispatch_any<K: TreeKey>(info: &'static Info, visit: &mut impl Visit<K>) {
         "euno-btree" => visit.visit::<EunoBTree<K, u64>>(info),
         "euno-skiplist" => visit.visit::<EunoSkipList<K, u64>>(info),
         "btree-olc" => visit.visit::<BTreeOlc<K>>(info),
+        "art-slotted" => visit.visit::<SlottedArt<K>>(info),
         "masstree-like" => visit.visit::<Masstree<K>>(info),
         "wormhole-like" => visit.visit::<Wormhole<K>>(info),
         "bw-tree-like" => visit.visit::<BwTree<K>>(info),

@@ -47,7 +47,7 @@ use archipelago_sync::version_lock::{Version, VersionLock};
 
 use crate::contender::BenchIndex;
 pub(super) use check::check_nodes;
-pub(super) use keys::InPlace;
+pub(super) use keys::{Body, InPlace};
 pub use keys::{LONGEST, TreeKey};
 use node::{Node, Retry, address, pointer};
 
@@ -369,7 +369,7 @@ unsafe fn retire<K: InPlace>(node: &Node<K>, guard: &Guard<'_>) {
 
 /// Repeats an attempt until it succeeds.
 #[inline]
-fn until_done<R>(mut attempt: impl FnMut() -> Result<R, Retry>) -> R {
+pub(super) fn until_done<R>(mut attempt: impl FnMut() -> Result<R, Retry>) -> R {
     if let Ok(done) = attempt() {
         return done;
     }
