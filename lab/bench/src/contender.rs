@@ -18,6 +18,12 @@ pub trait BenchIndex<K: BenchKey>: OrderedIndex<K, u64> + Sized + 'static {
     /// Makes an empty index.
     fn empty() -> Self;
 
+    /// Returns the bytes of the index's copies of tuples, if it stands for an index that has identifiers of tuples in
+    /// their place. Tuples are no memory of an index.
+    fn tuples(&self) -> usize {
+        0
+    }
+
     /// Makes room for `keys` keys, if the index can. Called before anything is inserted.
     fn reserve(&mut self, keys: usize) {
         let _ = keys;

@@ -22,6 +22,7 @@ pub mod locked_tree;
 pub mod masstree;
 pub mod pugh;
 pub mod slotted_art;
+pub mod tids;
 pub mod wormhole;
 
 #[cfg(test)]

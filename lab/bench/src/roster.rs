@@ -24,6 +24,7 @@ use crate::rivals::cuckoo::Cuckoo;
 use crate::rivals::locked_tree;
 use crate::rivals::masstree::{self, Masstree};
 use crate::rivals::slotted_art::{SlotKey, SlottedArt};
+use crate::rivals::tids::Tids;
 use crate::rivals::wormhole::Wormhole;
 
 /// Turns names into types, for one key type.
@@ -56,7 +57,7 @@ pub trait Roster: Dispatch<u64> + Dispatch<Vec<u8>> + 'static {
 /// The roster without peers.
 pub struct Own;
 
-static OURS: [Info; 13] = [
+static OURS: [Info; 14] = [
     Info::ours(On::Both, "hydralist"),
     // One search layer instead of one per node.
     Info::ours(On::Simulated, "hydralist-one-layer"),
@@ -71,6 +72,8 @@ static OURS: [Info; 13] = [
     Info::ours(On::Simulated, "hydralist-synchronous"),
     Info::ours(On::Both, "art"),
     Info::ours(On::Simulated, "art-olc"),
+    // Its leaves are counted as the table's tuples.
+    Info::ours(On::Simulated, "art-tids"),
     Info { longest_key: BLinkTree::<u64, u64>::LONGEST_KEY, ..Info::ours(On::Native, "blink") },
     Info::ours(On::Both, "euno-btree"),
     Info::ours(On::Both, "euno-skiplist"),
@@ -130,6 +133,7 @@ fn dispatch_any<K: SlotKey>(info: &'static Info, visit: &mut impl Visit<K>) {
         "hydralist-synchronous" => visit.made(info, || Hydra::builder().experiment(Experiment::Synchronous).build()),
         "art" => visit.visit::<Art<K, u64>>(info),
         "art-olc" => visit.made(info, || Art::<K, u64>::with_write_sync(WriteSync::OptimisticLockCoupling)),
+        "art-tids" => visit.visit::<Tids<K>>(info),
         "blink" => visit.visit::<BLinkTree<K, u64>>(info),
         "euno-btree" => visit.visit::<EunoBTree<K, u64>>(info),
         "euno-skiplist" => visit.visit::<EunoSkipList<K, u64>>(info),

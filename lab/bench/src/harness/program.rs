@@ -86,6 +86,11 @@ pub trait Program {
         None
     }
 
+    /// Returns how many of the bytes that the program holds are not counted as memory of the index.
+    fn tuples(&self, _: &Self::Shared) -> usize {
+        0
+    }
+
     /// Returns an error in the state that a run left, if the program checks it.
     fn wrong(&self, _: &Self::Shared) -> Option<String> {
         None

@@ -163,6 +163,7 @@ impl<P: program::Program + 'static> Simulated<P> {
             let percent =
                 |retries| 100.0 * (retries - before.get()) as f64 / f64::from(turns.counts.turns.get().max(1));
             turns.counts.retry_percent.set(program.retries(shared).map(percent));
+            turns.counts.tuples.set(program.tuples(shared));
         };
         let check = |at: usize, shared: &P::Shared| match programs[at].wrong(shared) {
             Some(wrong) => Err(wrong),
@@ -214,8 +215,8 @@ pub struct Run {
     pub retry_percent: Option<f64>,
     /// Repeated attempts at updates, in percent of all attempts of the whole run, if the program counts them.
     pub abort_percent: Option<f64>,
-    /// Bytes of the heap that the program held at the end of the measured span ([`world::held_bytes`]), set-up included;
-    /// `None` if the run had no heap of its own.
+    /// Bytes of the heap that the program held at the end of the measured span ([`world::held_bytes`]), set-up included,
+    /// less [`program::Program::tuples`] at the end of the run; `None` if the run had no heap of its own.
     pub held_bytes: Option<usize>,
     /// The isolation that the contender's transactions promise, if it has transactions.
     #[serde(skip)]
@@ -272,6 +273,8 @@ struct Counts {
     at_end: Cell<Option<(u64, Stats)>>,
     /// The bytes that the program held at that time.
     held_bytes: Cell<Option<usize>>,
+    /// How many of the bytes do not count.
+    tuples: Cell<usize>,
 }
 
 impl Counts {
@@ -448,8 +451,9 @@ pub fn run<S>(
     }
     let branches = Branches::new(variants.len());
     let variant = || &variants[branches.at()];
-    let (course, turns, misses, at_start, at_end, held_bytes, kinds, retry_percent, attempts) = Default::default();
-    let counts = Counts { course, turns, misses, kinds, retry_percent, attempts, at_start, at_end, held_bytes };
+    let (course, turns, misses, at_start, at_end, held_bytes, tuples, kinds, retry_percent, attempts) =
+        Default::default();
+    let counts = Counts { course, turns, misses, kinds, retry_percent, attempts, at_start, at_end, held_bytes, tuples };
     let body = |shared: &S, client: Client| {
         let (begun, updates, kinds) = Default::default();
         let (seed, charge) = (config.seed, variant().charge);
@@ -522,7 +526,7 @@ fn result(
         kinds: counts.kinds.get(),
         retry_percent: counts.retry_percent.get(),
         abort_percent: counts.attempts.get().map(|(all, again)| 100.0 * again as f64 / (all + again).max(1) as f64),
-        held_bytes: counts.held_bytes.get(),
+        held_bytes: counts.held_bytes.get().map(|bytes| bytes - counts.tuples.get()),
         isolation: None,
         skews,
         unannounced: report.unannounced,

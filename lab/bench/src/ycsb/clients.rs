@@ -149,6 +149,10 @@ impl<'a, K: BenchKey, I: BenchIndex<K>> Program for Clients<'a, K, I> {
         }
     }
 
+    fn tuples(&self, shared: &Self::Shared) -> usize {
+        shared.index.tuples()
+    }
+
     fn settle(&self, shared: &Self::Shared) {
         shared.index.quiesce();
     }
