@@ -23,7 +23,7 @@ fn a_leaf_has_room_for_its_slots_and_a_bound() {
 #[test]
 fn what_is_removed_leaves_its_bounds() {
     let mut map = SlottedArt::<u64>::default();
-    let keys = words(5_000);
+    let keys = words(scaled(5_000, 200) as u64);
     keys.iter().for_each(|key| _ = map.pin().insert(key, 1));
     let leaves = map.check_invariants();
     assert!(leaves > keys.len() / SLOTS, "{leaves}");
