@@ -72,7 +72,7 @@ static OURS: [Info; 14] = [
     Info::ours(On::Simulated, "hydralist-synchronous"),
     Info::ours(On::Both, "art"),
     Info::ours(On::Simulated, "art-olc"),
-    // Its leaves are counted as the table's tuples.
+    // Its leaves stand for tuples, and are not counted as memory.
     Info::ours(On::Simulated, "art-tids"),
     Info { longest_key: BLinkTree::<u64, u64>::LONGEST_KEY, ..Info::ours(On::Native, "blink") },
     Info::ours(On::Both, "euno-btree"),
@@ -82,7 +82,7 @@ static OURS: [Info; 14] = [
 /// Rivals that every program has.
 static RIVALS: [Info; 9] = [
     Info { longest_key: btree::LONGEST, ..Info::of(On::Both, "btree-olc") },
-    // Another step of that analysis: a radix tree whose leaves have slots, without the rest of the list.
+    // The first step of the thesis's factor analysis: a radix tree whose leaves have slots.
     Info { longest_key: btree::LONGEST, ..Info::of(On::Both, "art-slotted") },
     Info { longest_key: masstree::LONGEST, ..Info::of(On::Both, "masstree-like") },
     Info::of(On::Both, "wormhole-like"),

@@ -506,6 +506,10 @@ fn result(
     })?;
     let course = counts.course();
     let (ops, measured_ns) = (course.ops(), course.measured_ns());
+    // Tuples are counted when the last thread ends, a little later than what is held.
+    let untold = || Failure::new("the contender has told of more tuples than it holds");
+    let held_bytes = counts.held_bytes.get().map(|bytes| bytes.checked_sub(counts.tuples.get()).ok_or_else(untold));
+    let held_bytes = held_bytes.transpose()?;
     let (began, at_start) = counts.at_start.get().unwrap_or_default();
     let (ended, at_end) = counts.at_end.get().unwrap_or((report.end_ns, report.stats));
     Ok(Run {
@@ -526,7 +530,7 @@ fn result(
         kinds: counts.kinds.get(),
         retry_percent: counts.retry_percent.get(),
         abort_percent: counts.attempts.get().map(|(all, again)| 100.0 * again as f64 / (all + again).max(1) as f64),
-        held_bytes: counts.held_bytes.get().map(|bytes| bytes - counts.tuples.get()),
+        held_bytes,
         isolation: None,
         skews,
         unannounced: report.unannounced,

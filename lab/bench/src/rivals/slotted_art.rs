@@ -1,19 +1,22 @@
 //! A radix tree whose leaves have slots: the first step of HydraList's factor analysis (thesis §4.5.3), between a radix
 //! tree, whose leaves have one entry, and HydraList.
 //!
-//! As in the thesis: a leaf has the 64 slots of HydraList's data nodes; its keys are sorted, and a search in it is a
-//! binary search. The tree of the leaves' lower bounds is this library's [`Art`], and a split changes the tree before
-//! the split's operation ends: the search layer that is changed later is another step. What the text does not say:
+//! As in the thesis: keys in a leaf are sorted, and a search in it is a binary search. What the text does not say:
 //!
+//! - a leaf has 64 slots, as HydraList's data nodes (§4.3.1);
+//! - the tree of the leaves' lower bounds is this library's [`Art`], and a split changes the tree before the split's
+//!   operation ends: that the tree is changed later is another step;
 //! - leaves are linked, and a scan goes from leaf to leaf;
 //! - a look-up reads a leaf at a version, as in HydraList;
 //! - keys are in place in the leaves, as in [`BTreeOlc`](super::btree::BTreeOlc);
 //! - leaves are never merged. Emptied leaves stay until the map is dropped.
 //!
+//! A look-up seeks its leaf by `scan_rev`, which makes a key just above a byte string, so it allocates.
+//!
 //! # Invariants
 //! - Leaves are linked from left to right. A leaf's keys are at or above its lower bound, which never changes, and below
 //!   the next leaf's. A split moves the upper half to the right.
-//! - The tree has the lower bound of every leaf that is not locked, but for the first leaf, which has none.
+//! - The tree has the upper bound of every leaf that is not locked, but for the last leaf, which has none.
 //!
 //! # Why an operation is right
 //! The tree leads to the leaf with the greatest lower bound at or below the key. A split after this look-up may have
@@ -23,7 +26,7 @@
 //!
 //! A thread holds at most one leaf's lock, and the tree waits for no leaf. So there is no deadlock.
 //!
-//! Complexity: that of the tree, and O(64) steps for an insertion or removal.
+//! Complexity: that of the tree, and O(64) steps for an insertion or removal. A split inserts into the tree.
 
 use core::cell::Cell;
 
@@ -40,8 +43,8 @@ use crate::contender::BenchIndex;
 /// Slots of a leaf; few in tests, so that short histories have splits.
 const SLOTS: usize = if cfg!(test) { 8 } else { 64 };
 
-/// Returns the number of words of a leaf whose keys have `words` each: room for one key more than there are slots, and
-/// for two values more.
+/// Returns the number of words of a leaf whose keys have `words` each: room for one key more than there are slots, the
+/// bound, and for two values more, since a node reckons with the values of an inner node.
 const fn leaf_words(words: usize) -> usize {
     (SLOTS + 1) * (words + 1) + 1
 }
@@ -240,6 +243,10 @@ impl<K: SlotKey> OrderedIndex<K, u64> for SlottedArt<K> {
 
     fn pin(&self) -> Session<'_, K> {
         Session { map: self, bounds: self.bounds.pin(), page: Cell::default() }
+    }
+
+    fn quiesce(&self) {
+        self.bounds.quiesce();
     }
 }
 

@@ -1,14 +1,15 @@
-//! A radix tree whose memory is counted as that of the trees with which HydraList's thesis compares (§4.5.3, memory).
+//! A radix tree whose memory is counted as that of the ARTs in HydraList's thesis (§4.5.3, memory).
 //!
 //! The slots of the thesis's trees have identifiers of tuples: in its program these are the addresses of the benchmark's
-//! own keys. [`Art`] has a leaf for each key instead, with a copy of the key and its value. This contender is `Art`, and
-//! tells how many bytes its leaves have: they stand for the benchmark's keys, which are no memory of any index. A
-//! look-up reads a tuple in the thesis's program as it reads a leaf here, so other figures than memory are those of
-//! `Art`.
+//! own keys, which all its indexes share. [`Art`] has a leaf for each key instead, with a copy of the key and its value.
+//! This contender is `Art`, and tells how many bytes its leaves have. They stand for the tuples, which are no memory of
+//! an index. A look-up reads a tuple in the thesis's program as it reads a leaf here, so look-ups and scans are those of
+//! `Art`. Threads that insert or remove keys meet at the counter.
 
 use archipelago_index::art::ArtSession;
 use archipelago_index::{Art, Encode, Form, FormKind, OrderedIndex, OrderedSession};
 use archipelago_platform::atomic::{AtomicUsize, Ordering};
+use archipelago_platform::pad::CachePadded;
 
 use crate::contender::BenchIndex;
 use crate::keys::BenchKey;
@@ -17,7 +18,7 @@ use crate::keys::BenchKey;
 pub struct Tids<K: BenchKey> {
     tree: Art<K, u64>,
     /// The bytes of the tree's leaves.
-    leaves: AtomicUsize,
+    leaves: CachePadded<AtomicUsize>,
 }
 
 /// A thread's access to the map.
@@ -36,7 +37,7 @@ fn leaf<K: BenchKey>(key: &K) -> usize {
 
 impl<K: BenchKey> BenchIndex<K> for Tids<K> {
     fn empty() -> Self {
-        Tids { tree: Art::new(), leaves: AtomicUsize::new(0) }
+        Tids { tree: Art::new(), leaves: CachePadded::new(AtomicUsize::new(0)) }
     }
 
     fn tuples(&self) -> usize {
@@ -69,6 +70,10 @@ impl<K: BenchKey> OrderedSession<K, u64> for Session<'_, K> {
         old
     }
 
+    fn replace(&self, key: &K, value: u64) -> Option<u64> {
+        self.tree.replace(key, value)
+    }
+
     fn update(&self, key: &K, f: impl FnMut(&u64) -> u64) -> Option<u64> {
         self.tree.update(key, f)
     }
@@ -84,6 +89,14 @@ impl<K: BenchKey> OrderedSession<K, u64> for Session<'_, K> {
     fn scan(&self, from: &K, limit: usize, visit: impl FnMut(K::Ref<'_>, &u64)) -> usize {
         self.tree.scan(from, limit, visit)
     }
+
+    fn scan_rev(&self, from: &K, limit: usize, visit: impl FnMut(K::Ref<'_>, &u64)) -> Option<usize> {
+        Some(self.tree.scan_rev(from, limit, visit))
+    }
+
+    fn get_many(&self, keys: &[K], found: &mut Vec<Option<u64>>) {
+        OrderedSession::get_many(&self.tree, keys, found);
+    }
 }
 
 #[cfg(test)]
@@ -96,7 +109,7 @@ mod tests {
     }
 
     fn strings() -> Vec<Vec<u8>> {
-        (0..40).map(|last| vec![b'a', b'b', b'c', last]).collect()
+        (0..40).map(|last| [&b"much longer than a word"[..], &[last]].concat()).collect()
     }
 
     fn tells_the_keys_that_are_there<K: BenchKey>(keys: &[K], bytes: usize) {
@@ -113,7 +126,7 @@ mod tests {
     #[test]
     fn tuples_are_of_the_keys_that_are_there() {
         tells_the_keys_that_are_there(&words(), 16);
-        tells_the_keys_that_are_there(&strings(), 16);
+        tells_the_keys_that_are_there(&strings(), 12 + 24);
     }
 
     /// A node with a free slot gets a leaf, and nothing else.
