@@ -48,8 +48,5 @@ fn histories_are_linearizable() {
 #[cfg(archipelago_sim)]
 #[test]
 fn schedules_find_nothing() {
-    use archipelago_sim::{Machine, hunt, run};
-    let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
-    let mixes = [GROW, SHRINK];
-    hunt(300, |config| run(&machine, &config, 1, |_| history(&words(60), (4, 12), &mixes, config.seed, check::<u64>)));
+    crate::rivals::tests::hunt_histories(check::<u64>, check::<Vec<u8>>);
 }
