@@ -151,6 +151,11 @@ impl Claim {
         Some(Side { name: side.name.clone(), threads: self.since_threads.unwrap_or(side.threads), at })
     }
 
+    /// Returns the ratio that the paper states, if it states one.
+    pub fn stated(&self) -> Option<f64> {
+        self.ratio.filter(|_| !self.ours)
+    }
+
     /// Returns the sides whose rows the claim needs.
     pub fn needed(&self, figure: &Figure) -> Vec<Side> {
         let sides = self.sides(figure);
@@ -256,7 +261,7 @@ fn load(folder: &Path, name: &str) -> Result<Paper, Failure> {
     let path = folder.join(format!("{name}.toml"));
     let failed = |what: String| Failure::new(format!("{}: {}", path.display(), what.replace('\n', ", ")));
     let text = std::fs::read_to_string(&path).map_err(|error| failed(error.to_string()))?;
-    let paper: Paper = toml::from_str(&text).map_err(|error| {
+    let mut paper: Paper = toml::from_str(&text).map_err(|error| {
         let before = error.span().map_or("", |span| text.get(..span.start).unwrap_or(&text));
         failed(format!("{} (line {})", error.message(), 1 + before.matches('\n').count()))
     })?;
@@ -270,6 +275,9 @@ fn load(folder: &Path, name: &str) -> Result<Paper, Failure> {
             return Err(failed(format!("{}: two figures have this name", figure.name)));
         }
         check(figure).map_err(|what| failed(format!("{}: {what}", figure.name)))?;
+    }
+    for figure in &mut paper.figure {
+        figure.claim.iter_mut().for_each(|claim| claim.ours |= figure.ours);
     }
     Ok(Paper { key: name.to_owned(), ..paper })
 }

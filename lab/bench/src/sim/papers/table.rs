@@ -181,14 +181,13 @@ impl Line {
         } else {
             format!("{} ÷ {}", ahead.threads, behind.threads)
         };
-        let ours = figure.ours || claim.ours;
         let order = match claim.within {
             Some(factor) if claim.or_better => format!("no less (to {factor})"),
             Some(factor) => format!("alike (to {factor})"),
             None => format!("> {}", claim.least.unwrap_or(1.0)),
         };
         // A ratio is a paper's, and tells the order if nothing else is said.
-        let claimed = match claim.ratio.filter(|_| !ours) {
+        let claimed = match claim.stated() {
             Some(ratio) if claim.within.or(claim.least).is_some() => {
                 format!("{ratio} ({})", order.replace(['(', ')'], ""))
             }
@@ -205,18 +204,18 @@ impl Line {
         let verdict = found.as_ref().map(|found| found.verdict);
         let none = if done.has_rows(claim) { "not counted" } else { "not run" };
         let cells = found.as_ref().map_or(format!("- | - | - | unresolved: {none}"), cells);
-        let why = why(claim, ours, found.as_ref(), &done.variations);
+        let why = why(claim, found.as_ref(), &done.variations);
         let text = format!(
             "| {}, {} | {} | {threads} | {of} ÷ {to}{by}{since} | {claimed} | {cells} | {why} |\n",
             figure.name, figure.section, figure.what
         );
-        Line { text, ours, verdict }
+        Line { text, ours: claim.ours, verdict }
     }
 }
 
 /// Returns what is known of the cause of a verdict: the reason that the claim gives, and for an unresolved claim the
 /// number of the model that decides it. Every claim of a paper that does not hold has an answer.
-fn why(claim: &Claim, ours: bool, found: Option<&Finding>, variations: &[Variation]) -> String {
+fn why(claim: &Claim, found: Option<&Finding>, variations: &[Variation]) -> String {
     let Some(found) = found.filter(|found| found.swept && found.verdict != Verdict::Holds) else {
         return claim.reason.clone();
     };
@@ -224,7 +223,7 @@ fn why(claim: &Claim, ours: bool, found: Option<&Finding>, variations: &[Variati
     let split = split.and_then(|found| decided_by(variations, &found.each));
     let reason = Some(claim.reason.clone()).filter(|reason| !reason.is_empty());
     let parts: Vec<String> = reason.into_iter().chain(split).collect();
-    if parts.is_empty() && !ours { "not found".to_owned() } else { parts.join("; ") }
+    if parts.is_empty() && !claim.ours { "not found".to_owned() } else { parts.join("; ") }
 }
 
 /// Returns four columns of a line: our ratio, in how many of the sweep's cells (or of the seeds) the claimed order was

@@ -2,7 +2,9 @@
 //!
 //! The model's numbers are estimates, so one run decides nothing. An ordering *holds* if it is true in all or nearly
 //! all cells (the runs of the sensitivity sweep, which repeats a measurement under variations of the model). It is
-//! *contradicted* if it is true in none or nearly none. Otherwise it is *unresolved*, whatever the median is.
+//! *contradicted* if it is true in none or nearly none. Otherwise it is *unresolved*, whatever the median is, with one
+//! exception: where the paper states a ratio, and the two sides are level in nearly all cells, which of them is ahead
+//! depends on the cell, but that the lead is none of the paper's does not. So the ordering is contradicted.
 
 use core::fmt;
 
@@ -13,7 +15,7 @@ use super::data::Claim;
 pub enum Verdict {
     /// True in at least the part [`NEARLY`] of all cells.
     Holds,
-    /// Not true in at least the part [`NEARLY`] of all cells.
+    /// Not true in at least the part [`NEARLY`] of all cells, or a tie in as many where the paper states a ratio.
     Contradicted,
     /// True in some cells only, or there was no sweep.
     Unresolved,
@@ -21,6 +23,9 @@ pub enum Verdict {
 
 /// The part of the cells that decides.
 pub const NEARLY: f64 = 0.95;
+
+/// Figures that differ by this factor at most are level, and a ratio above it is a lead.
+const LEVEL: f64 = 1.25;
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -58,16 +63,19 @@ pub fn judge(claim: &Claim, ahead: &[f64], behind: &[f64], swept: bool) -> Findi
     let least = claim.least.unwrap_or(1.0);
     let is_so = |ratio: &&f64| match claim.within {
         Some(factor) if claim.or_better => **ratio >= 1.0 / factor,
-        Some(factor) => (1.0 / factor..=factor).contains(*ratio),
+        Some(factor) => is_level(**ratio, factor),
         None => **ratio > least,
     };
     let (so, cells) = (ratios.iter().filter(is_so).count(), ratios.len());
     let of_nothing = ratios.iter().filter(|ratio| claim.within.is_none() && ratio.is_nan()).count();
     let not = cells - so - of_nothing;
+    let level = ratios.iter().filter(|ratio| is_level(**ratio, LEVEL)).count();
+    let leads = claim.within.is_none() && claim.stated().is_some_and(|stated| stated > LEVEL);
     let verdict = match () {
         () if !swept || cells == 0 => Verdict::Unresolved,
         () if nearly_all(so, cells) => Verdict::Holds,
         () if nearly_all(not, cells) => Verdict::Contradicted,
+        () if leads && nearly_all(level, cells) => Verdict::Contradicted,
         () => Verdict::Unresolved,
     };
     let behind = ratios.iter().filter(|ratio| **ratio < least).count();
@@ -75,6 +83,11 @@ pub fn judge(claim: &Claim, ahead: &[f64], behind: &[f64], swept: bool) -> Findi
     let each = ratios.iter().map(|ratio| is_so(&ratio)).collect();
     ratios.sort_by(f64::total_cmp);
     Finding { verdict, ratios, so, each, chance, swept }
+}
+
+/// Returns whether neither side is ahead by more than a factor.
+fn is_level(ratio: f64, factor: f64) -> bool {
+    (1.0 / factor..=factor).contains(&ratio)
 }
 
 /// Returns whether some of all cells are enough for a verdict.
@@ -113,8 +126,13 @@ mod tests {
     use super::*;
 
     fn claim(within: Option<f64>) -> Claim {
-        let claim: Claim = toml::from_str("ahead = 'nr'\nbehind = 'sl'\nratio = 8.0").unwrap();
+        let claim: Claim = toml::from_str("ahead = 'nr'\nbehind = 'sl'").unwrap();
         Claim { within, ..claim }
+    }
+
+    /// Returns a claim with a ratio that the paper states.
+    fn stating(ratio: f64) -> Claim {
+        Claim { ratio: Some(ratio), ..claim(None) }
     }
 
     fn verdict(within: Option<f64>, ahead: &[f64], behind: &[f64]) -> Verdict {
@@ -177,11 +195,27 @@ mod tests {
         assert!((at_least(540, 1_080) - 0.512137).abs() < 1e-5 && (at_least(600, 1_080) - 1.4479e-04).abs() < 1e-7);
     }
 
-    /// The paper's ratio is shown but does not affect the verdict: only the model's orderings count as results, not
-    /// its factors.
+    /// The paper's ratio does not decide where the order is clear: only the model's orderings count as results, not its
+    /// factors.
     #[test]
     fn less_than_the_ratio_is_no_defeat() {
-        assert_eq!(verdict(None, &[1.01; 4], &[1.0; 4]), Verdict::Holds);
+        assert_eq!(judge(&stating(8.0), &[1.01; 4], &[1.0; 4], true).verdict, Verdict::Holds);
+    }
+
+    /// Where both sides are level, the paper's lead is missing, whichever of them is a little ahead in a cell.
+    #[test]
+    fn a_tie_contradicts_a_lead() {
+        let tie = |claim: &Claim, ahead: &[f64]| judge(claim, ahead, &vec![1.0; ahead.len()], true).verdict;
+        let stated = |ahead: &[f64]| tie(&stating(8.0), ahead);
+        assert_eq!(stated(&[0.81, 1.24, 1.0]), Verdict::Contradicted);
+        // The order comes first: a small lead in every cell is the paper's order.
+        assert_eq!(stated(&[1.01, 1.24, 1.1]), Verdict::Holds);
+        assert_eq!([stated(&[0.79, 1.24, 1.1]), stated(&[0.81, 1.26, 1.1])], [Verdict::Unresolved; 2]);
+        let mixed = |claim: Claim| tie(&claim, &[0.9, 1.1]);
+        assert_eq!([mixed(stating(1.25)), mixed(claim(None))], [Verdict::Unresolved; 2]);
+        assert_eq!(mixed(stating(1.26)), Verdict::Contradicted);
+        // A ratio is the paper's. A claim of this project has none.
+        assert_eq!(mixed(Claim { ours: true, ..stating(8.0) }), Verdict::Unresolved);
     }
 
     #[test]
