@@ -320,6 +320,9 @@ fn check(figure: &Figure) -> Result<(), String> {
         if claim.ratio.is_some_and(|ratio| !(ratio > 0.0 && ratio.is_finite())) {
             return Err(format!("{names}: `ratio` is a number above 0"));
         }
+        if claim.ratio.is_some_and(|ratio| ratio <= 1.0) && claim.within.is_none() {
+            return Err(format!("{names}: a `ratio` of at most 1 is no lead"));
+        }
         if needed.iter().any(|side| side.threads == 0) {
             return Err(format!("{names}: 0 threads do nothing"));
         }

@@ -21,8 +21,9 @@ Everything here is **simulated** and reproduces no figure: [virtual-machine.md](
 out. *Ours* is the ratio's median and range over the sensitivity sweep: 19 variations of the model (21 where instructions are charged) \
 with as many seeds each as the section says. Each section says around which of its \
 machine's numbers the sweep goes 20 % and around which 50 %. An ordering **holds** if it is so in at least 95 of 100 of these cells, is \
-**contradicted** if it is not so in as many, and is **unresolved** otherwise; but where the paper states a ratio above 1.25, and the two \
-sides are alike to 1.25 in as many, it is contradicted, too (since 2026-12-01), for then the lead is missing, whichever side is a little ahead. Two sides are *alike (to 1.25)* if neither is ahead by more than a \
+**contradicted** if it is not so in as many, and is **unresolved** otherwise. Of what would be unresolved, an ordering is contradicted, too, where \
+the paper states a lead and the sides are *level* in as many cells (since 2026-12-01): nearer to each other than to that lead (to its square root), and \
+alike to 1.25. Two sides are *alike (to 1.25)* if neither is ahead by more than a \
 quarter, and one is *no less (to 1.25)* if the other is not. *> 1.25*, for what a paper says scales, is significant or drops sharply, \
 asks for a lead of more \
 than a quarter. A single number is the ratio that the paper states, which is no part of the verdict otherwise. *Chance* is how often coins, one for each cell, would side with one of the \

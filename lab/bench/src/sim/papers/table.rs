@@ -229,7 +229,7 @@ fn why(claim: &Claim, found: Option<&Finding>, variations: &[Variation]) -> Stri
 /// Returns four columns of a line: our ratio, in how many of the sweep's cells (or of the seeds) the claimed order was
 /// found, the chance, and the verdict.
 fn cells(found: &Finding) -> String {
-    let Finding { ratios, so, chance, swept, verdict, .. } = found;
+    let Finding { ratios, so, chance, swept, verdict, level, .. } = found;
     let median = stats::median(ratios).map_or("-".to_owned(), digits);
     let range = ratios.first().zip(ratios.last()).filter(|_| ratios.len() > 1);
     let ours = range.map_or(median.clone(), |(least, most)| format!("{median} [{}-{}]", digits(*least), digits(*most)));
@@ -237,6 +237,7 @@ fn cells(found: &Finding) -> String {
     let chance = chance
         .map_or("-".to_owned(), |chance| if chance < 0.001 { "< 0.001".to_owned() } else { format!("{chance:.3}") });
     let verdict = if *swept { format!("**{verdict}**") } else { verdict.to_string() };
+    let verdict = if *level { format!("{verdict}: level") } else { verdict };
     format!("{ours} | {so} of {} {kind} | {chance} | {verdict}", ratios.len())
 }
 
@@ -253,4 +254,20 @@ fn doubts(done: &[Done<'_>]) -> String {
         lines.extend(done.failures.iter().map(|failure| format!("- {name}: {failure}.\n")));
     }
     if lines.is_empty() { String::new() } else { format!("\nTo be doubted:\n\n{}", lines.concat()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::verdict::judge;
+    use super::*;
+
+    /// A row whose verdict is not that of its order says so.
+    #[test]
+    fn a_tie_is_named() {
+        let claim: Claim = toml::from_str("ahead = 'nr'\nbehind = 'sl'\nratio = 8.0").unwrap();
+        let verdict =
+            |ahead: &[f64]| cells(&judge(&claim, ahead, &[1.0; 3], true)).rsplit("| ").next().unwrap().to_owned();
+        assert_eq!(verdict(&[0.9, 1.1, 1.2]), "**contradicted**: level");
+        assert_eq!(verdict(&[0.9, 0.9, 0.9]), "**contradicted**");
+    }
 }

@@ -513,6 +513,7 @@ fn wrong_files_are_one_sentence() {
         ("better", TINY.replace("ratio = 1.5", "or_better = true"), "`or_better` needs `within`"),
         ("nan", TINY.replace("ratio = 1.5", "within = nan"), "`within` is a factor above 1"),
         ("ratio", TINY.replace("ratio = 1.5", "ratio = -1.5"), "`ratio` is a number above 0"),
+        ("no-lead", TINY.replace("ratio = 1.5", "ratio = 1"), "a `ratio` of at most 1 is no lead"),
         ("nothing", TINY.replace("behind_threads = 2", "behind_threads = 0"), "0 threads"),
         ("itself", TINY.replace("behind_threads = 2", "behind_threads = 1"), "compared with itself"),
         ("by", TINY.replace("\"remote\"", "\"luck\""), "tiny.toml: unknown variant `luck`"),

@@ -3,8 +3,9 @@
 //! The model's numbers are estimates, so one run decides nothing. An ordering *holds* if it is true in all or nearly
 //! all cells (the runs of the sensitivity sweep, which repeats a measurement under variations of the model). It is
 //! *contradicted* if it is true in none or nearly none. Otherwise it is *unresolved*, whatever the median is, with one
-//! exception: where the paper states a ratio, and the two sides are level in nearly all cells, which of them is ahead
-//! depends on the cell, but that the lead is none of the paper's does not. So the ordering is contradicted.
+//! exception: where the paper states a ratio, and in nearly all cells both sides are nearer to each other than to that
+//! lead (see [`LEVEL`]), the cells differ only in which side of a tie is a little ahead. Then the lead is missing, and
+//! the ordering is contradicted.
 
 use core::fmt;
 
@@ -15,7 +16,7 @@ use super::data::Claim;
 pub enum Verdict {
     /// True in at least the part [`NEARLY`] of all cells.
     Holds,
-    /// Not true in at least the part [`NEARLY`] of all cells, or a tie in as many where the paper states a ratio.
+    /// Not true in at least the part [`NEARLY`] of all cells, or a tie in as many where the paper states a lead.
     Contradicted,
     /// True in some cells only, or there was no sweep.
     Unresolved,
@@ -24,7 +25,8 @@ pub enum Verdict {
 /// The part of the cells that decides.
 pub const NEARLY: f64 = 0.95;
 
-/// Figures that differ by this factor at most are level, and a ratio above it is a lead.
+/// Both sides are level where neither is ahead by more than this factor, and by more than the square root of the lead
+/// that the paper states.
 const LEVEL: f64 = 1.25;
 
 impl fmt::Display for Verdict {
@@ -52,6 +54,8 @@ pub struct Finding {
     /// means that a fair coin decides in each cell which of the two contenders is ahead, or whether the lead is enough.
     /// Cells with equal figures do not count.
     pub chance: Option<f64>,
+    /// Whether the claim is contradicted because both sides are level.
+    pub level: bool,
     /// Whether the cells are those of a sweep.
     pub swept: bool,
 }
@@ -69,25 +73,31 @@ pub fn judge(claim: &Claim, ahead: &[f64], behind: &[f64], swept: bool) -> Findi
     let (so, cells) = (ratios.iter().filter(is_so).count(), ratios.len());
     let of_nothing = ratios.iter().filter(|ratio| claim.within.is_none() && ratio.is_nan()).count();
     let not = cells - so - of_nothing;
-    let level = ratios.iter().filter(|ratio| is_level(**ratio, LEVEL)).count();
-    let leads = claim.within.is_none() && claim.stated().is_some_and(|stated| stated > LEVEL);
+    let undecided = swept && cells > 0 && !nearly_all(so, cells) && !nearly_all(not, cells);
+    let level = undecided && is_tie(claim, &ratios);
     let verdict = match () {
         () if !swept || cells == 0 => Verdict::Unresolved,
         () if nearly_all(so, cells) => Verdict::Holds,
-        () if nearly_all(not, cells) => Verdict::Contradicted,
-        () if leads && nearly_all(level, cells) => Verdict::Contradicted,
+        () if nearly_all(not, cells) || level => Verdict::Contradicted,
         () => Verdict::Unresolved,
     };
     let behind = ratios.iter().filter(|ratio| **ratio < least).count();
     let chance = claim.within.is_none().then(|| by_chance(so, behind));
     let each = ratios.iter().map(|ratio| is_so(&ratio)).collect();
     ratios.sort_by(f64::total_cmp);
-    Finding { verdict, ratios, so, each, chance, swept }
+    Finding { verdict, ratios, so, each, chance, level, swept }
 }
 
 /// Returns whether neither side is ahead by more than a factor.
 fn is_level(ratio: f64, factor: f64) -> bool {
     (1.0 / factor..=factor).contains(&ratio)
+}
+
+/// Returns whether an ordering, for which the paper states a lead, is a tie in nearly all cells.
+fn is_tie(claim: &Claim, ratios: &[f64]) -> bool {
+    let Some(stated) = claim.stated().filter(|_| claim.within.is_none()) else { return false };
+    let level = ratios.iter().filter(|ratio| is_level(**ratio, stated.sqrt().min(LEVEL))).count();
+    nearly_all(level, ratios.len())
 }
 
 /// Returns whether some of all cells are enough for a verdict.
@@ -211,11 +221,14 @@ mod tests {
         // The order comes first: a small lead in every cell is the paper's order.
         assert_eq!(stated(&[1.01, 1.24, 1.1]), Verdict::Holds);
         assert_eq!([stated(&[0.79, 1.24, 1.1]), stated(&[0.81, 1.26, 1.1])], [Verdict::Unresolved; 2]);
-        let mixed = |claim: Claim| tie(&claim, &[0.9, 1.1]);
-        assert_eq!([mixed(stating(1.25)), mixed(claim(None))], [Verdict::Unresolved; 2]);
-        assert_eq!(mixed(stating(1.26)), Verdict::Contradicted);
+        // Nearer to a tie than to the lead: a fifth more is no tie beside 1.3, and is one beside 2.
+        let mixed = |claim: Claim| tie(&claim, &[0.9, 1.2]);
+        assert_eq!([mixed(stating(1.3)), mixed(claim(None))], [Verdict::Unresolved; 2]);
+        assert_eq!(mixed(stating(2.0)), Verdict::Contradicted);
         // A ratio is the paper's. A claim of this project has none.
-        assert_eq!(mixed(Claim { ours: true, ..stating(8.0) }), Verdict::Unresolved);
+        assert_eq!(mixed(Claim { ours: true, ..stating(2.0) }), Verdict::Unresolved);
+        assert!(judge(&stating(2.0), &[0.9, 1.1], &[1.0; 2], true).level);
+        assert!(!judge(&stating(2.0), &[0.9, 0.95], &[1.0; 2], true).level, "the order alone decides");
     }
 
     #[test]
