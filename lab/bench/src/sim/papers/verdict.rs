@@ -73,14 +73,13 @@ pub fn judge(claim: &Claim, ahead: &[f64], behind: &[f64], swept: bool) -> Findi
     let (so, cells) = (ratios.iter().filter(is_so).count(), ratios.len());
     let of_nothing = ratios.iter().filter(|ratio| claim.within.is_none() && ratio.is_nan()).count();
     let not = cells - so - of_nothing;
-    let undecided = swept && cells > 0 && !nearly_all(so, cells) && !nearly_all(not, cells);
-    let level = undecided && is_tie(claim, &ratios);
     let verdict = match () {
         () if !swept || cells == 0 => Verdict::Unresolved,
         () if nearly_all(so, cells) => Verdict::Holds,
-        () if nearly_all(not, cells) || level => Verdict::Contradicted,
+        () if nearly_all(not, cells) || is_tie(claim, &ratios) => Verdict::Contradicted,
         () => Verdict::Unresolved,
     };
+    let level = verdict == Verdict::Contradicted && !nearly_all(not, cells);
     let behind = ratios.iter().filter(|ratio| **ratio < least).count();
     let chance = claim.within.is_none().then(|| by_chance(so, behind));
     let each = ratios.iter().map(|ratio| is_so(&ratio)).collect();
