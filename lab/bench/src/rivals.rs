@@ -13,6 +13,7 @@ pub mod cuckoo;
 mod elided;
 pub mod flat_combining;
 pub mod fraser;
+mod hashed;
 mod heights;
 pub mod htm_btree;
 pub mod htm_masstree;

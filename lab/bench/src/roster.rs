@@ -23,7 +23,7 @@ use crate::rivals::bw_tree::BwTree;
 use crate::rivals::cuckoo::Cuckoo;
 use crate::rivals::locked_tree;
 use crate::rivals::masstree::{self, Masstree};
-use crate::rivals::slotted_art::{SlotKey, SlottedArt};
+use crate::rivals::slotted_art::{SlotKey, SlottedArt, Sorted, Tagged};
 use crate::rivals::tids::Tids;
 use crate::rivals::wormhole::Wormhole;
 
@@ -80,10 +80,11 @@ static OURS: [Info; 14] = [
 ];
 
 /// Rivals that every program has.
-static RIVALS: [Info; 9] = [
+static RIVALS: [Info; 10] = [
     Info { longest_key: btree::LONGEST, ..Info::of(On::Both, "btree-olc") },
-    // The first step of the thesis's factor analysis: a radix tree whose leaves have slots.
+    // The first two steps of the thesis's factor analysis: a radix tree whose leaves have slots, sorted or with tags.
     Info { longest_key: btree::LONGEST, ..Info::of(On::Both, "art-slotted") },
+    Info { longest_key: btree::LONGEST, ..Info::of(On::Both, "art-slotted-tags") },
     Info { longest_key: masstree::LONGEST, ..Info::of(On::Both, "masstree-like") },
     Info::of(On::Both, "wormhole-like"),
     Info { longest_key: btree::LONGEST, ..Info::of(On::Both, "bw-tree-like") },
@@ -138,7 +139,8 @@ fn dispatch_any<K: SlotKey>(info: &'static Info, visit: &mut impl Visit<K>) {
         "euno-btree" => visit.visit::<EunoBTree<K, u64>>(info),
         "euno-skiplist" => visit.visit::<EunoSkipList<K, u64>>(info),
         "btree-olc" => visit.visit::<BTreeOlc<K>>(info),
-        "art-slotted" => visit.visit::<SlottedArt<K>>(info),
+        "art-slotted" => visit.visit::<SlottedArt<K, Sorted<K>>>(info),
+        "art-slotted-tags" => visit.visit::<SlottedArt<K, Tagged<K>>>(info),
         "masstree-like" => visit.visit::<Masstree<K>>(info),
         "wormhole-like" => visit.visit::<Wormhole<K>>(info),
         "bw-tree-like" => visit.visit::<BwTree<K>>(info),

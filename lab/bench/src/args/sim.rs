@@ -113,7 +113,7 @@ pub struct SimYcsb {
     /// hydralist-without-backoff, hydralist-synchronous (that layer, changed by each split before the operation ends),
     /// art (with ROWEX, read-optimized write exclusion), art-olc (with optimistic lock coupling), art-tids (art, whose
     /// memory is counted without its leaves, since they stand for tuples), art-slotted (a radix tree over leaves with 64
-    /// sorted slots), euno-btree, euno-skiplist, btree-olc (a B+tree with optimistic lock coupling, which contains byte
+    /// sorted slots), art-slotted-tags (over leaves whose slots are in no order and have tags of one byte), euno-btree, euno-skiplist, btree-olc (a B+tree with optimistic lock coupling, which contains byte
     /// strings in its nodes),
     /// masstree-like (a trie of B+trees), wormhole-like (a hash table of prefixes over leaves with readers-writer
     /// locks), bw-tree-like (a lock-free B-link tree of delta chains), cuckoo-like (a hash table with spin locks, left

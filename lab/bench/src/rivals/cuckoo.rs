@@ -41,7 +41,6 @@
 mod buckets;
 
 use core::cell::UnsafeCell;
-use core::hash::{Hash, Hasher};
 
 use archipelago_index::{OrderedIndex, OrderedSession};
 use archipelago_platform::atomic::{AtomicU32, Ordering};
@@ -50,6 +49,7 @@ use archipelago_platform::plain::Plain;
 use archipelago_sync::lock::{Mutex, MutexGuard, RawTas};
 
 use super::btree::{LONGEST, TreeKey};
+use super::hashed::Hashed;
 use crate::contender::BenchIndex;
 use buckets::{Buckets, Place, SLOTS};
 
@@ -92,10 +92,6 @@ type Room<'t, K> = (Held<'t, K>, Place);
 #[derive(Debug)]
 struct Doubled;
 
-/// What the hash of a key says about its places.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Hashed(u64);
-
 /// A slot of a path, and the hash of its key, if it has one.
 #[derive(Clone, Copy)]
 struct Step {
@@ -104,54 +100,11 @@ struct Step {
     hashed: Option<Hashed>,
 }
 
-/// Folds words to a hash.
-#[derive(Default)]
-struct Folded(u64);
-
-impl Hasher for Folded {
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.write_u64(u64::from_ne_bytes(word));
-        }
-    }
-
-    #[inline]
-    fn write_u64(&mut self, word: u64) {
-        let mixed = (self.0 ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 = mixed ^ mixed >> 32;
-    }
-
-    #[inline]
-    fn finish(&self) -> u64 {
-        let mixed = self.0.wrapping_mul(0xC6A4_A793_5BD1_E995);
-        mixed ^ mixed >> 29
-    }
-}
-
-impl Hashed {
-    #[inline]
-    fn of(key: &impl Hash) -> Hashed {
-        let mut folded = Folded::default();
-        key.hash(&mut folded);
-        Hashed(folded.finish())
-    }
-
-    /// Returns the tag, which does not depend on the table's size.
-    #[inline]
-    fn tag(self) -> u8 {
-        let half = (self.0 ^ self.0 >> 32) as u32;
-        let quarter = half ^ half >> 16;
-        (quarter ^ quarter >> 8) as u8
-    }
-
-    /// Returns the two buckets. They can be the same one.
-    #[inline]
-    fn buckets(self, power: u32) -> [usize; 2] {
-        let first = self.0 as usize & ((1 << power) - 1);
-        [first, other(power, self.tag(), first)]
-    }
+/// Returns the two buckets of a hash. They can be the same one.
+#[inline]
+fn buckets_of(hashed: Hashed, power: u32) -> [usize; 2] {
+    let first = hashed.low() & ((1 << power) - 1);
+    [first, other(power, hashed.tag(), first)]
 }
 
 /// Returns the other bucket of an entry with this tag in a bucket. In a doubled table the numbers of both buckets have
@@ -223,7 +176,7 @@ impl<K: TreeKey> Cuckoo<K> {
         loop {
             // Relaxed: the size is compared under the locks.
             let power = self.power.load(Ordering::Relaxed);
-            let buckets = hashed.buckets(power);
+            let buckets = buckets_of(hashed, power);
             if let Ok(held) = self.lock(power, buckets) {
                 return f(&held, buckets, hashed.tag());
             }
@@ -250,7 +203,7 @@ impl<K: TreeKey> Cuckoo<K> {
         value: u64,
         power: u32,
     ) -> Result<Option<Option<u64>>, Doubled> {
-        let (buckets, tag) = (hashed.buckets(power), hashed.tag());
+        let (buckets, tag) = (buckets_of(hashed, power), hashed.tag());
         let held = self.lock(power, buckets)?;
         if let Some(place) = held.find(key, buckets, tag) {
             return Ok(Some(Some(held.table().replace(place, value))));
@@ -374,10 +327,10 @@ impl<K: TreeKey> Cuckoo<K> {
         for place @ (bucket, slot) in table.places() {
             let key = table.key(place);
             let hashed = Hashed::of(&key);
-            let which = usize::from(hashed.buckets(power)[0] != bucket);
+            let which = usize::from(buckets_of(hashed, power)[0] != bucket);
             // The new bucket has the old one's number, or this and the old size. So only one old bucket fills it, and
             // the slot is free.
-            doubled.put((hashed.buckets(power + 1)[which], slot), hashed.tag(), key, table.value(place));
+            doubled.put((buckets_of(hashed, power + 1)[which], slot), hashed.tag(), key, table.value(place));
         }
         **table = doubled;
         // Relaxed: other threads read the size under a lock, and this thread releases all locks afterwards.
@@ -395,7 +348,7 @@ impl<K: TreeKey> Cuckoo<K> {
         let mut keys: Vec<_> = table.places().map(|place| table.key(place)).collect();
         for place in table.places() {
             let hashed = Hashed::of(&table.key(place));
-            assert!(hashed.buckets(power).contains(&place.0), "a key is in one of its buckets");
+            assert!(buckets_of(hashed, power).contains(&place.0), "a key is in one of its buckets");
             assert_eq!(table.find(place.0, hashed.tag(), &table.key(place)), Some(place.1), "a key is found");
         }
         keys.sort_unstable();

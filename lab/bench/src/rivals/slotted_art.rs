@@ -1,7 +1,8 @@
-//! A radix tree whose leaves have slots: the first step of HydraList's factor analysis (thesis §4.5.3), between a radix
-//! tree, whose leaves have one entry, and HydraList.
+//! A radix tree whose leaves have slots: the first two steps of HydraList's factor analysis (thesis §4.5.3), between a
+//! radix tree, whose leaves have one entry, and HydraList. In the first step a leaf's keys are sorted ([`Sorted`]). In the
+//! second they are in no order, and have tags ([`Tagged`]).
 //!
-//! As in the thesis: keys in a leaf are sorted, and a search in it is a binary search. What the text does not say:
+//! What the text does not say:
 //!
 //! - a leaf has 64 slots, as HydraList's data nodes (§4.3.1);
 //! - the tree of the leaves' lower bounds is this library's [`Art`], and a split changes the tree before the split's
@@ -28,90 +29,73 @@
 //!
 //! Complexity: that of the tree, and O(64) steps for an insertion or removal. A split inserts into the tree.
 
+mod leaf;
+mod sorted;
+mod tagged;
+
 use core::cell::Cell;
+use core::marker::PhantomData;
 
 use archipelago_index::art::ArtSession;
 use archipelago_index::{Art, OrderedIndex, OrderedSession};
-use archipelago_platform::atomic::AtomicU64;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::version_lock::Version;
 
-use super::btree::node::{Node, Retry, address, pointer};
-use super::btree::{Body, InPlace, LONGEST, TreeKey, until_done};
+use super::btree::node::{Retry, address, pointer};
+use super::btree::{LONGEST, until_done};
 use crate::contender::BenchIndex;
+pub use leaf::SlotKey;
+use leaf::{Leaf, SLOTS};
+pub use sorted::Sorted;
+pub use tagged::Tagged;
 
-/// Slots of a leaf; few in tests, so that short histories have splits.
-const SLOTS: usize = if cfg!(test) { 8 } else { 64 };
-
-/// Returns the number of words of a leaf whose keys have `words` each: room for one key more than there are slots, the
-/// bound, and for two values more, since a node reckons with the values of an inner node.
-const fn leaf_words(words: usize) -> usize {
-    (SLOTS + 1) * (words + 1) + 1
-}
-
-/// A key of the map.
-pub trait SlotKey: TreeKey {
-    /// The words of a leaf.
-    type Words: Body;
-}
-
-impl SlotKey for u64 {
-    type Words = [AtomicU64; leaf_words(<u64 as InPlace>::WORDS)];
-}
-
-impl SlotKey for Vec<u8> {
-    type Words = [AtomicU64; leaf_words(<<Vec<u8> as TreeKey>::InPlace as InPlace>::WORDS)];
-}
-
-/// A leaf. In the place behind the slots is the upper bound, unless the leaf is the last one.
-type Leaf<K> = Node<<K as TreeKey>::InPlace, <K as SlotKey>::Words>;
-
-/// A map from `K` to `u64`. Byte strings have at most [`LONGEST`] bytes.
-pub struct SlottedArt<K: SlotKey> {
+/// A map from `K` to `u64` with leaves `L`. Byte strings have at most [`LONGEST`] bytes.
+pub struct SlottedArt<K: SlotKey, L: Leaf> {
     /// Leads from a lower bound to the address of its leaf.
     bounds: Art<K, u64>,
     /// The address of the first leaf.
     first: u64,
+    _leaves: PhantomData<Box<L>>,
 }
 
 /// A thread's access to the map.
-pub struct Session<'t, K: SlotKey> {
-    map: &'t SlottedArt<K>,
+pub struct Session<'t, K: SlotKey, L: Leaf> {
+    map: &'t SlottedArt<K, L>,
     bounds: ArtSession<'t, K, u64>,
     /// Memory for the leaf that a scan copies. A scan takes it, and puts it back.
     page: Cell<Vec<(K::InPlace, u64)>>,
 }
 
-/// A key's place in a leaf at a version, and whether the key is there.
-struct Place<'t, K: SlotKey> {
-    leaf: &'t Leaf<K>,
+/// A key's slot in a leaf at a version, and whether the key is there.
+struct Place<'t, L> {
+    leaf: &'t L,
     version: Version,
-    at: usize,
+    slot: usize,
     found: bool,
 }
 
-impl<K: SlotKey> Place<'_, K> {
+impl<L: Leaf> Place<'_, L> {
     fn validate(&self) -> Result<(), Retry> {
-        if self.leaf.lock.validate(self.version) { Ok(()) } else { Err(Retry) }
+        if self.leaf.lock().validate(self.version) { Ok(()) } else { Err(Retry) }
     }
 
     /// Locks the leaf, if it still has the version.
     fn lock(&self) -> Result<(), Retry> {
-        if self.leaf.lock.try_lock_at(self.version) { Ok(()) } else { Err(Retry) }
+        if self.leaf.lock().try_lock_at(self.version) { Ok(()) } else { Err(Retry) }
     }
 }
 
-impl<K: SlotKey> Default for SlottedArt<K> {
+impl<K: SlotKey, L: Leaf> Default for SlottedArt<K, L> {
     fn default() -> Self {
-        SlottedArt { bounds: Art::new(), first: address(Box::into_raw(Leaf::<K>::new(0))) }
+        SlottedArt { bounds: Art::new(), first: address(Box::into_raw(L::new())), _leaves: PhantomData }
     }
 }
 
-impl<K: SlotKey> SlottedArt<K> {
+impl<K: SlotKey, L: Leaf<Key = K::InPlace>> SlottedArt<K, L> {
     /// Returns the leaf at an address of the map; `None` for 0.
-    fn at(&self, word: u64) -> Option<&Leaf<K>> {
+    fn at(&self, word: u64) -> Option<&L> {
         // SAFETY: leaves live as long as the map.
-        unsafe { pointer::<Leaf<K>>(word).as_ref() }
+        unsafe { pointer::<L>(word).as_ref() }
     }
 
     /// Checks the whole map. Returns the number of leaves. No thread may use the map meanwhile.
@@ -123,16 +107,19 @@ impl<K: SlotKey> SlottedArt<K> {
         let bounds = self.bounds.pin();
         let (mut leaves, mut low, mut next) = (0, None, self.first);
         while let Some(leaf) = self.at(next) {
-            assert!(leaf.lock.read_unlocked().is_some(), "no leaf is locked");
-            let keys: Vec<K::InPlace> = (0..leaf.count()).map(|at| leaf.key(at)).collect();
+            assert!(leaf.lock().read_unlocked().is_some(), "no leaf is locked");
+            let mut entries = Vec::new();
+            leaf.copy(None, usize::MAX, &mut entries);
+            let keys: Vec<_> = entries.into_iter().map(|(key, _)| key).collect();
             assert!(keys.len() <= SLOTS && keys.is_sorted_by(|a, b| a < b), "keys ascend");
+            assert!(keys.iter().all(|key| leaf.find(key).1), "every key is found");
             assert!(keys.iter().all(|key| low.is_none_or(|low| low <= *key)), "no key is below the lower bound");
-            assert!(keys.iter().all(|key| !is_beyond::<K>(leaf, key)), "no key is at or above the upper bound");
+            assert!(keys.iter().all(|key| !is_beyond(leaf, key)), "no key is at or above the upper bound");
             if let Some(low) = low {
                 let led = K::show(low, |low| bounds.get(&K::from_shown(low)));
                 assert_eq!(led, Some(next), "the tree has every lower bound");
             }
-            (leaves, low, next) = (leaves + 1, Some(leaf.key(SLOTS)), leaf.next());
+            (leaves, low, next) = (leaves + 1, Some(leaf.bound()), leaf.next());
         }
         assert_eq!(bounds.len(), leaves - 1, "the tree has no other bounds");
         leaves
@@ -141,14 +128,14 @@ impl<K: SlotKey> SlottedArt<K> {
 
 /// Returns whether a key is at or above a leaf's upper bound. The caller holds the lock, or validates the version.
 #[inline]
-fn is_beyond<K: SlotKey>(leaf: &Leaf<K>, key: &K::InPlace) -> bool {
-    leaf.next() != 0 && *key >= leaf.key(SLOTS)
+fn is_beyond<L: Leaf>(leaf: &L, key: &L::Key) -> bool {
+    leaf.next() != 0 && *key >= leaf.bound()
 }
 
-impl<'t, K: SlotKey> Session<'t, K> {
+impl<'t, K: SlotKey, L: Leaf<Key = K::InPlace>> Session<'t, K, L> {
     /// Returns the leaf with the greatest lower bound at or below the key.
     #[inline]
-    fn leaf(&self, key: &K) -> &'t Leaf<K> {
+    fn leaf(&self, key: &K) -> &'t L {
         let mut word = self.map.first;
         self.bounds.scan_rev(key, 1, |_, leaf| word = *leaf);
         self.map.at(word).expect("0 is no leaf's address")
@@ -156,19 +143,19 @@ impl<'t, K: SlotKey> Session<'t, K> {
 
     /// Returns the key's place. The caller locks the leaf at the place's version, or validates the version.
     #[inline]
-    fn place(&self, key: &K, in_place: &K::InPlace) -> Result<Place<'t, K>, Retry> {
+    fn place(&self, key: &K, in_place: &K::InPlace) -> Result<Place<'t, L>, Retry> {
         let leaf = self.leaf(key);
-        let version = leaf.lock.read_unlocked().ok_or(Retry)?;
-        let (at, found) = leaf.find(in_place);
-        if !found && is_beyond::<K>(leaf, in_place) {
+        let version = leaf.lock().read_unlocked().ok_or(Retry)?;
+        let (slot, found) = leaf.find(in_place);
+        if !found && is_beyond(leaf, in_place) {
             return Err(Retry);
         }
-        Ok(Place { leaf, version, at, found })
+        Ok(Place { leaf, version, slot, found })
     }
 
     fn try_get(&self, key: &K, in_place: &K::InPlace) -> Result<Option<u64>, Retry> {
         let place = self.place(key, in_place)?;
-        let value = place.found.then(|| place.leaf.value(place.at));
+        let value = place.found.then(|| place.leaf.value(place.slot));
         place.validate()?;
         Ok(value)
     }
@@ -176,18 +163,18 @@ impl<'t, K: SlotKey> Session<'t, K> {
     fn try_insert(&self, key: &K, in_place: &K::InPlace, value: u64) -> Result<Option<u64>, Retry> {
         let place = self.place(key, in_place)?;
         place.lock()?;
-        let Place { leaf, at, found, .. } = place;
-        if !found && leaf.count() == SLOTS {
+        let Place { leaf, slot, found, .. } = place;
+        if !found && leaf.is_full() {
             self.split(leaf);
-            leaf.lock.unlock();
+            leaf.lock().unlock();
             return Err(Retry);
         }
-        let old = found.then(|| leaf.value(at));
+        let old = found.then(|| leaf.value(slot));
         match found {
-            true => leaf.set_value(at, value),
-            false => leaf.insert(at, *in_place, at, value),
+            true => leaf.set_value(slot, value),
+            false => leaf.insert(slot, *in_place, value),
         }
-        leaf.lock.unlock();
+        leaf.lock().unlock();
         Ok(old)
     }
 
@@ -198,15 +185,15 @@ impl<'t, K: SlotKey> Session<'t, K> {
         f: &mut impl FnMut(&u64) -> u64,
     ) -> Result<Option<u64>, Retry> {
         let place = self.place(key, in_place)?;
-        let old = place.found.then(|| place.leaf.value(place.at));
+        let old = place.found.then(|| place.leaf.value(place.slot));
         // The version is validated before the caller's code runs, so that `old` is the value at that version. The
         // caller's code must not run under a lock, so the lock is tried afterwards, at the same version.
         place.validate()?;
         let Some(old) = old else { return Ok(None) };
         let new = f(&old);
         place.lock()?;
-        place.leaf.set_value(place.at, new);
-        place.leaf.lock.unlock();
+        place.leaf.set_value(place.slot, new);
+        place.leaf.lock().unlock();
         Ok(Some(old))
     }
 
@@ -217,31 +204,31 @@ impl<'t, K: SlotKey> Session<'t, K> {
             return Ok(None);
         }
         place.lock()?;
-        let (_, value) = place.leaf.remove(place.at, place.at);
-        place.leaf.lock.unlock();
+        let value = place.leaf.remove(place.slot);
+        place.leaf.lock().unlock();
         Ok(Some(value))
     }
 
     /// Splits a full leaf, whose lock the caller holds, and adds the right half to the tree.
-    fn split(&self, leaf: &Leaf<K>) {
+    fn split(&self, leaf: &L) {
         let (right, separator) = leaf.split();
-        right.set_key(SLOTS, leaf.key(SLOTS));
-        leaf.set_key(SLOTS, separator);
+        right.set_bound(leaf.bound());
+        leaf.set_bound(separator);
         let right = address(Box::into_raw(right));
         K::show(separator, |low| self.bounds.insert(K::from_shown(low), right));
     }
 }
 
-impl<K: SlotKey> BenchIndex<K> for SlottedArt<K> {
+impl<K: SlotKey, L: Leaf<Key = K::InPlace>> BenchIndex<K> for SlottedArt<K, L> {
     fn empty() -> Self {
         Self::default()
     }
 }
 
-impl<K: SlotKey> OrderedIndex<K, u64> for SlottedArt<K> {
-    type Session<'a> = Session<'a, K>;
+impl<K: SlotKey, L: Leaf<Key = K::InPlace>> OrderedIndex<K, u64> for SlottedArt<K, L> {
+    type Session<'a> = Session<'a, K, L>;
 
-    fn pin(&self) -> Session<'_, K> {
+    fn pin(&self) -> Session<'_, K, L> {
         Session { map: self, bounds: self.bounds.pin(), page: Cell::default() }
     }
 
@@ -250,7 +237,7 @@ impl<K: SlotKey> OrderedIndex<K, u64> for SlottedArt<K> {
     }
 }
 
-impl<K: SlotKey> OrderedSession<K, u64> for Session<'_, K> {
+impl<K: SlotKey, L: Leaf<Key = K::InPlace>> OrderedSession<K, u64> for Session<'_, K, L> {
     #[inline]
     fn get(&self, key: &K) -> Option<u64> {
         let in_place = key.in_place();
@@ -282,7 +269,7 @@ impl<K: SlotKey> OrderedSession<K, u64> for Session<'_, K> {
         let (mut next, mut from) = (Some(self.leaf(from)), Some(from.in_place()));
         let backoff = Backoff::new();
         while let Some(leaf) = next.filter(|_| seen < limit) {
-            let Some(following) = copy::<K>(leaf, from.as_ref(), limit - seen, &mut page) else {
+            let Some(following) = copy(leaf, from.as_ref(), limit - seen, &mut page) else {
                 backoff.wait();
                 continue;
             };
@@ -297,26 +284,20 @@ impl<K: SlotKey> OrderedSession<K, u64> for Session<'_, K> {
 
 /// Copies a leaf's entries from `from` on, at most `limit` of them. Returns the address of the next leaf; `None` if the
 /// leaf has changed meanwhile.
-fn copy<K: SlotKey>(
-    leaf: &Leaf<K>,
-    from: Option<&K::InPlace>,
-    limit: usize,
-    page: &mut Vec<(K::InPlace, u64)>,
-) -> Option<u64> {
-    let version = leaf.lock.read_unlocked()?;
-    let start = from.map_or(0, |key| leaf.find(key).0);
+fn copy<L: Leaf>(leaf: &L, from: Option<&L::Key>, limit: usize, page: &mut Vec<(L::Key, u64)>) -> Option<u64> {
+    let version = leaf.lock().read_unlocked()?;
     page.clear();
-    page.extend((start..leaf.count()).take(limit).map(|at| (leaf.key(at), leaf.value(at))));
+    leaf.copy(from, limit, page);
     let next = leaf.next();
-    leaf.lock.validate(version).then_some(next)
+    leaf.lock().validate(version).then_some(next)
 }
 
-impl<K: SlotKey> Drop for SlottedArt<K> {
+impl<K: SlotKey, L: Leaf> Drop for SlottedArt<K, L> {
     fn drop(&mut self) {
         let mut next = self.first;
         while next != 0 {
             // SAFETY: no thread uses the map; every leaf is a box, and is reached once.
-            let leaf = unsafe { Box::from_raw(pointer::<Leaf<K>>(next)) };
+            let leaf = unsafe { Box::from_raw(pointer::<L>(next)) };
             next = leaf.next();
         }
     }

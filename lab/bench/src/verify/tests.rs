@@ -158,12 +158,13 @@ fn right_maps_pass_every_part() {
 #[test]
 fn indexes_of_the_roster_pass() {
     let mut reports = Vec::new();
-    let names = "ours,btree-olc,art-slotted,masstree-like,wormhole-like,bw-tree-like,cuckoo-like,rwlock-btreemap,mutex-btreemap";
+    let names = "ours,btree-olc,art-slotted,art-slotted-tags,masstree-like,wormhole-like,bw-tree-like,cuckoo-like,\
+        rwlock-btreemap,mutex-btreemap";
     for info in roster::select::<Own>(names, false).unwrap() {
         examine::<Own, u64>(info, "u64", &[some_words(3000), vec![u64::MAX]].concat(), SEED, SHORT.time, &mut reports);
         examine::<Own, Vec<u8>>(info, "email", &some_strings(1000), SEED, SHORT.time, &mut reports);
     }
-    assert_eq!(reports.len(), 30);
+    assert_eq!(reports.len(), 32);
     for report in reports {
         assert_eq!(
             report.verdicts,
