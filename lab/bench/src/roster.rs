@@ -57,7 +57,7 @@ pub trait Roster: Dispatch<u64> + Dispatch<Vec<u8>> + 'static {
 /// The roster without peers.
 pub struct Own;
 
-static OURS: [Info; 14] = [
+static OURS: [Info; 16] = [
     Info::ours(On::Both, "hydralist"),
     // One search layer instead of one per node.
     Info::ours(On::Simulated, "hydralist-one-layer"),
@@ -69,6 +69,8 @@ static OURS: [Info; 14] = [
     Info::ours(On::Simulated, "hydralist-without-tags"),
     Info::ours(On::Simulated, "hydralist-scalar-tags"),
     Info::ours(On::Simulated, "hydralist-without-backoff"),
+    Info::ours(On::Simulated, "hydralist-locked-updates"),
+    Info::ours(On::Simulated, "hydralist-locked-updates-without-backoff"),
     Info::ours(On::Simulated, "hydralist-synchronous"),
     Info::ours(On::Both, "art"),
     Info::ours(On::Simulated, "art-olc"),
@@ -131,6 +133,12 @@ fn dispatch_any<K: SlotKey>(info: &'static Info, visit: &mut impl Visit<K>) {
         "hydralist-clients" => visit.made(info, || Hydra::builder().maintainers(Maintainers::Clients).build()),
         "hydralist-without-tags" => visit.made(info, || Hydra::builder().experiment(Experiment::NoTags).build()),
         "hydralist-without-backoff" => visit.made(info, || Hydra::builder().experiment(Experiment::NoBackoff).build()),
+        "hydralist-locked-updates" => {
+            visit.made(info, || Hydra::builder().experiment(Experiment::LockedUpdates).build())
+        }
+        "hydralist-locked-updates-without-backoff" => {
+            visit.made(info, || Hydra::builder().experiment(Experiment::LockedUpdatesNoBackoff).build());
+        }
         "hydralist-synchronous" => visit.made(info, || Hydra::builder().experiment(Experiment::Synchronous).build()),
         "art" => visit.visit::<Art<K, u64>>(info),
         "art-olc" => visit.made(info, || Art::<K, u64>::with_write_sync(WriteSync::OptimisticLockCoupling)),

@@ -120,7 +120,8 @@ fn hydralist_is_linearizable_in_many_schedules() {
 /// The experiments that switch parts of the design off leave a right map.
 #[test]
 fn hydralist_is_linearizable_in_experiments() {
-    for experiment in [Experiment::NoTags, Experiment::NoBackoff, Experiment::Synchronous] {
+    use Experiment::*;
+    for experiment in [NoTags, NoBackoff, LockedUpdates, LockedUpdatesNoBackoff, Synchronous] {
         let make = || HydraList::builder().topology(Topology::synthetic(2, 4)).experiment(experiment).build();
         explore(300, &[], make, HydraList::check_invariants);
     }

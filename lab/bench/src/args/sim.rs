@@ -110,7 +110,8 @@ pub struct SimYcsb {
     /// Indexes, comma-separated: hydralist, hydralist-one-layer (a single search layer for all nodes),
     /// hydralist-radix-layer (the thesis's search layer, a radix tree changed in place), hydralist-without-tags,
     /// hydralist-scalar-tags (without vector instructions, which differs if instructions are charged),
-    /// hydralist-without-backoff, hydralist-synchronous (that layer, changed by each split before the operation ends),
+    /// hydralist-without-backoff, hydralist-locked-updates (an update of a present key takes its page's lock),
+    /// hydralist-locked-updates-without-backoff, hydralist-synchronous (that layer, changed by each split before the operation ends),
     /// art (with ROWEX, read-optimized write exclusion), art-olc (with optimistic lock coupling), art-tids (art, whose
     /// memory is counted without its leaves, since they stand for tuples), art-slotted (a radix tree over leaves with 64
     /// sorted slots), art-slotted-tags (over leaves whose slots are in no order and have tags of one byte), euno-btree, euno-skiplist, btree-olc (a B+tree with optimistic lock coupling, which contains byte

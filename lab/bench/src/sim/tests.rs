@@ -65,7 +65,7 @@ fn the_caches_are_divided_if_that_is_asked_for() {
 fn contenders_are_all_combinations() {
     let Sim::Ycsb(args) = parse(&["ycsb", "--index", "all", "--workload", "c,a"]) else { panic!() };
     let names: Vec<_> = ycsb::simulated(&args).unwrap().into_iter().map(|it| (it.name, it.cell.workload)).collect();
-    assert_eq!(names.len(), 40);
+    assert_eq!(names.len(), 44);
     assert_eq!(names[0], ("hydralist".to_owned(), "a".to_owned()));
     // An index without scans is left out of the workload with scans.
     let line = ["ycsb", "--index", "art,cuckoo-like", "--workload", "c,e"];

@@ -43,6 +43,10 @@ pub enum Experiment {
     NoTags,
     /// A thread that finds a page locked, or changed, tries again at once.
     NoBackoff,
+    /// An update of a present key takes the page's lock, as in the thesis, instead of sharing the lock.
+    LockedUpdates,
+    /// [`LockedUpdates`](Self::LockedUpdates) and [`NoBackoff`](Self::NoBackoff).
+    LockedUpdatesNoBackoff,
     /// Each split or merge is followed by a round in the same thread. The search layer is the radix tree, since a
     /// snapshot would be copied in each round.
     Synchronous,
@@ -73,6 +77,18 @@ impl Config {
     #[inline(always)]
     pub(crate) fn is(&self, experiment: Experiment) -> bool {
         SIMULATED && self.experiment == Some(experiment)
+    }
+
+    /// Returns whether a thread that finds a page locked, or changed, waits.
+    #[inline(always)]
+    pub(crate) fn has_backoff(&self) -> bool {
+        !self.is(Experiment::NoBackoff) && !self.is(Experiment::LockedUpdatesNoBackoff)
+    }
+
+    /// Returns whether updates of present keys share a page's lock.
+    #[inline(always)]
+    pub(crate) fn updates_share(&self) -> bool {
+        !self.is(Experiment::LockedUpdates) && !self.is(Experiment::LockedUpdatesNoBackoff)
     }
 }
 

@@ -210,7 +210,7 @@ impl<F: HydraForm> Core<F> {
     /// Waits before another attempt.
     #[inline(always)]
     fn wait(&self, backoff: &Backoff) {
-        if self.config.is(Experiment::NoBackoff) { spin_loop() } else { backoff.wait() }
+        if self.config.has_backoff() { backoff.wait() } else { spin_loop() }
     }
 
     /// Looks a key up as [`get_in_list`](Self::get_in_list) does, from a page that may not be the right one, or is
@@ -251,7 +251,13 @@ impl<F: HydraForm> Core<F> {
             match self.find(page, key, tag, Seen::At(version)) {
                 Ok(Some(slot)) => match self.replace(page, version, slot, value, when) {
                     Ok(put) => return put,
-                    Err(Changed) => continue,
+                    Err(Changed) => {
+                        // A thread that could not share the lock waits in `target` for the thread that holds it.
+                        if !self.config.updates_share() {
+                            self.wait(&backoff);
+                        }
+                        continue;
+                    }
                 },
                 Ok(None) => {}
                 Err(Changed) => continue,
@@ -288,7 +294,8 @@ impl<F: HydraForm> Core<F> {
             let old = page.value(slot);
             return if page.lock().validate(version) { Ok(Put::Kept(old)) } else { Err(Changed) };
         }
-        if !page.lock().try_share_at(version) {
+        let (lock, shares) = (page.lock(), self.config.updates_share());
+        if !(if shares { lock.try_share_at(version) } else { lock.try_lock_at(version) }) {
             return Err(Changed);
         }
         let word = page.value_word(slot);
@@ -301,7 +308,11 @@ impl<F: HydraForm> Core<F> {
             },
             _ => Put::Replaced(word.swap(value, AcqRel)),
         };
-        page.lock().unshare();
+        if shares {
+            lock.unshare()
+        } else {
+            lock.unlock()
+        }
         Ok(put)
     }
 
