@@ -304,6 +304,26 @@ mod tests {
         std::fs::remove_dir_all(folder).unwrap();
     }
 
+    /// Memory that another figure lacks is no reason to refuse a row.
+    #[test]
+    fn a_process_asks_for_the_memory_of_its_own_rows() {
+        let more = "[[figure]]\nname = \"Figure 2\"\nsection = \"§2\"\nwhat = \"too many keys\"\nthreads = 1\n\
+             run = \"ycsb --count 1000000000000\"\nclaim = [{ ahead = \"art\", behind = \"hydralist\" }]\n";
+        let folder = one("memory", &format!("{TINY}{more}"));
+        let cell = |text: &str| SimPapers {
+            cell: vec![text.parse().unwrap()],
+            out: Some(folder.join("rows")),
+            ..args(&folder)
+        };
+        let refused = |args: SimPapers| execute(&args).unwrap_err().to_string();
+        if crate::sim::SIMULATED {
+            execute(&cell("0:0")).unwrap();
+            let (of_all, of_one) = (refused(args(&folder)), refused(cell("1:0")));
+            assert!(of_all.contains("Figure 2: 1000000000000 items") && of_one == of_all, "{of_all}, {of_one}");
+        }
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
     #[test]
     fn a_cell_is_two_numbers() {
         assert_eq!("3:1".parse(), Ok(Cell { figure: 3, side: 1 }));
