@@ -318,8 +318,9 @@ mod tests {
         let refused = |args: SimPapers| execute(&args).unwrap_err().to_string();
         if crate::sim::SIMULATED {
             execute(&cell("0:0")).unwrap();
-            let (of_all, of_one) = (refused(args(&folder)), refused(cell("1:0")));
-            assert!(of_all.contains("Figure 2: 1000000000000 items") && of_one == of_all, "{of_all}, {of_one}");
+            for failure in [refused(args(&folder)), refused(cell("1:0"))] {
+                assert!(failure.contains("Figure 2: 1000000000000 items"), "{failure}");
+            }
         }
         std::fs::remove_dir_all(folder).unwrap();
     }
