@@ -1,6 +1,6 @@
 //! A radix tree whose leaves have slots: the first two steps of HydraList's factor analysis (thesis §4.5.3), between a
-//! radix tree, whose leaves have one entry, and HydraList. In the first step a leaf's keys are sorted ([`Sorted`]). In the
-//! second they are in no order, and have tags ([`Tagged`]).
+//! radix tree, whose leaves have one entry, and HydraList. In the first step a leaf's keys are sorted ([`Sorted`]). In
+//! the second they are in no order, and have tags ([`Tagged`]).
 //!
 //! What the text does not say:
 //!

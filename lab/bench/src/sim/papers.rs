@@ -152,8 +152,8 @@ fn check(papers: &[Paper], args: &SimPapers) -> Result<(), Failure> {
             text.trim()
         )));
     }
-    // The process of one measurement plans its own figures. What the others need is not its concern: their memory may be
-    // in use by the processes beside this one.
+    // The process of one measurement plans its own figures. What the others need is not its concern: their memory may
+    // be in use by the processes beside this one.
     if !args.cell.is_empty() {
         return Ok(());
     }

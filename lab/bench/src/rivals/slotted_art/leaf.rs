@@ -1,7 +1,7 @@
 //! What the map asks of a leaf: up to [`SLOTS`] entries, an upper bound, a lock, and a link to the next leaf.
 //!
-//! A thread that changes a leaf holds its lock. A thread that reads one holds the lock, or validates the version that it
-//! read before; until then, what it read may be a mix of several states, so no method panics on such a mix.
+//! A thread that changes a leaf holds its lock. A thread that reads one holds the lock, or validates the version that
+//! it read before; until then, what it read may be a mix of several states, so no method panics on such a mix.
 
 use archipelago_platform::atomic::AtomicU64;
 use archipelago_sync::version_lock::VersionLock;

@@ -2,8 +2,8 @@
 //! instructions.
 //!
 //! As in the thesis: a *tag* (fingerprint) of one byte of each key's hash is compared with the sought key's, one tag
-//! after the other, and a key is compared only if its tag is equal and a bitmap says that its slot is occupied (§4.3.2);
-//! a scan sorts the entries that it has copied. The text gives the permutation array, which spares a scan the sorting,
+//! after the other, and a key is compared only if its tag is equal and a bitmap says that its slot is occupied
+//! (§4.3.2); a scan sorts the entries that it has copied. The text gives the permutation array, which spares a scan the sorting,
 //! to HydraList's data nodes (§4.3.1), but not to this step, which "adds overhead of sorting array before scanning".
 //!
 //! # Invariant
