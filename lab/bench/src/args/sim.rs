@@ -111,14 +111,15 @@ pub struct SimYcsb {
     /// hydralist-radix-layer (the thesis's search layer, a radix tree changed in place), hydralist-without-tags,
     /// hydralist-scalar-tags (without vector instructions, which differs if instructions are charged),
     /// hydralist-without-backoff, hydralist-locked-updates (an update of a present key takes its page's lock),
-    /// hydralist-locked-updates-without-backoff, hydralist-synchronous (that layer, changed by each split before the operation ends),
-    /// art (with ROWEX, read-optimized write exclusion), art-olc (with optimistic lock coupling), art-tids (art, whose
-    /// memory is counted without its leaves, since they stand for tuples), art-slotted (a radix tree over leaves with 64
-    /// sorted slots), art-slotted-tags (over leaves whose slots are in no order and have tags of one byte), euno-btree, euno-skiplist, btree-olc (a B+tree with optimistic lock coupling, which contains byte
-    /// strings in its nodes),
-    /// masstree-like (a trie of B+trees), wormhole-like (a hash table of prefixes over leaves with readers-writer
-    /// locks), bw-tree-like (a lock-free B-link tree of delta chains), cuckoo-like (a hash table with spin locks, left
-    /// out of the workload e: it has no scans), rwlock-btree (one lock; integer keys only), or all
+    /// hydralist-locked-updates-without-backoff, hydralist-synchronous (that layer, changed by each split before the
+    /// operation ends), art (with ROWEX, read-optimized write exclusion), art-olc (with optimistic lock coupling),
+    /// art-tids (art, whose memory is counted without its leaves, since they stand for tuples), art-slotted (a radix
+    /// tree over leaves with 64 sorted slots), art-slotted-tags (over leaves whose slots are in no order and have tags
+    /// of one byte), euno-btree, euno-skiplist, btree-olc (a B+tree with optimistic lock coupling, which contains byte
+    /// strings in its nodes), masstree-like (a trie of B+trees), wormhole-like (a hash table of prefixes over leaves
+    /// with readers-writer locks), bw-tree-like (a lock-free B-link tree of delta chains), cuckoo-like (a hash table
+    /// with spin locks, left out of the workload e: it has no scans), rwlock-btree (one lock; integer keys only), or
+    /// all
     #[arg(long, default_value = "hydralist,hydralist-one-layer,art,btree-olc")]
     pub index: String,
     /// Workloads, comma-separated: load, a, b, c, d, e, f, grow (as load, but keys that were held back), or all
