@@ -18,18 +18,18 @@ ended when it is typed again; `--only NAME` replaces a section. Which parts of e
 [fidelity.md](fidelity.md).
 
 Everything here is **simulated** and reproduces no figure: [virtual-machine.md](virtual-machine.md) says what the model leaves \
-out. *Ours* is the ratio's median and range over the sensitivity sweep: 19 variations of the model (21 where instructions are charged) \
-with as many seeds each as the section says. Each section says around which of its \
-machine's numbers the sweep goes 20 % and around which 50 %. An ordering **holds** if it is so in at least 95 of 100 of these cells, is \
-**contradicted** if it is not so in as many, and is **unresolved** otherwise. Of what would be unresolved, an ordering is contradicted, too, where \
-the paper states a lead and the sides are *level* in as many cells (since 2026-12-01): nearer to each other than to that lead (to its square root), and \
-alike to 1.25. Two sides are *alike (to 1.25)* if neither is ahead by more than a \
-quarter, and one is *no less (to 1.25)* if the other is not. *> 1.25*, for what a paper says scales, is significant or drops sharply, \
-asks for a lead of more \
-than a quarter. A single number is the ratio that the paper states, which is no part of the verdict otherwise. *Chance* is how often coins, one for each cell, would side with one of the \
-two as clearly; cells of one variation, and neighbours, are not independent, so it flatters. \
-*Why* is what is known of the cause, and *not found* where nothing is. If one varied number of the model decides an unresolved ordering, \
-*why* says in how many cells it is so on each side of that number.
+out. *Ours* is the ratio's median and range over the sensitivity sweep: 19 variations of the model (21 where instructions are \
+charged) with as many seeds each as the section says. Each section says around which of its machine's numbers the sweep goes 20 % and \
+around which 50 %. An ordering **holds** if it is so in at least 95 of 100 of these cells, is **contradicted** if it is not so in as \
+many, and is **unresolved** otherwise. Of what would be unresolved, an ordering is contradicted, too, where the sides are *level* in \
+as many cells (since 2026-12-01): nearer to each other than to the lead that the paper states (to its square root), and alike to \
+1.25. Where the paper states none, its lead counts as the smallest that any of the papers states, 2.5 %. Two sides are *alike (to \
+1.25)* if neither is ahead by more than a quarter, and one is *no less (to 1.25)* if the other is not. *> 1.25*, for what a paper \
+says scales, is significant or drops sharply, asks for a lead of more than a quarter. A single number is the ratio that the paper \
+states, which is no part of the verdict otherwise. *Chance* is how often coins, one for each cell, would side with one of the two as \
+clearly; cells of one variation, and neighbours, are not independent, so it flatters. *Why* is what is known of the cause, and *not \
+found* where nothing is. If one varied number of the model decides an unresolved ordering, *why* says in how many cells it is so on \
+each side of that number.
 ";
 
 /// The beginning of each section.

@@ -3,9 +3,9 @@
 //! The model's numbers are estimates, so one run decides nothing. An ordering *holds* if it is true in all or nearly
 //! all cells (the runs of the sensitivity sweep, which repeats a measurement under variations of the model). It is
 //! *contradicted* if it is true in none or nearly none. Otherwise it is *unresolved*, whatever the median is, with one
-//! exception: where the paper states a ratio, and in nearly all cells both sides are nearer to each other than to that
-//! lead (see [`LEVEL`]), the cells differ only in which side of a tie is a little ahead. Then the lead is missing, and
-//! the ordering is contradicted.
+//! exception: where in nearly all cells both sides are nearer to each other than to the lead that the paper states (see
+//! [`LEVEL`] and [`LEAST_LEAD`]), the cells differ only in which side of a tie is a little ahead. Then the lead is
+//! missing, and the ordering is contradicted.
 
 use core::fmt;
 
@@ -16,7 +16,7 @@ use super::data::Claim;
 pub enum Verdict {
     /// True in at least the part [`NEARLY`] of all cells.
     Holds,
-    /// Not true in at least the part [`NEARLY`] of all cells, or a tie in as many where the paper states a lead.
+    /// Not true in at least the part [`NEARLY`] of all cells, or a tie in as many.
     Contradicted,
     /// True in some cells only, or there was no sweep.
     Unresolved,
@@ -28,6 +28,10 @@ pub const NEARLY: f64 = 0.95;
 /// Both sides are level where neither is ahead by more than this factor, and by more than the square root of the lead
 /// that the paper states.
 const LEVEL: f64 = 1.25;
+
+/// The lead of an ordering for which the paper states none. It is the smallest for which any of the papers states one
+/// (HydraList's search layer per node, section 4.5.3: 2.5 %).
+const LEAST_LEAD: f64 = 1.025;
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -92,11 +96,11 @@ fn is_level(ratio: f64, factor: f64) -> bool {
     (1.0 / factor..=factor).contains(&ratio)
 }
 
-/// Returns whether an ordering, for which the paper states a lead, is a tie in nearly all cells.
+/// Returns whether an ordering is a tie in nearly all cells.
 fn is_tie(claim: &Claim, ratios: &[f64]) -> bool {
-    let Some(stated) = claim.stated().filter(|_| claim.within.is_none()) else { return false };
-    let level = ratios.iter().filter(|ratio| is_level(**ratio, stated.sqrt().min(LEVEL))).count();
-    nearly_all(level, ratios.len())
+    let widest = claim.stated().unwrap_or(LEAST_LEAD).sqrt().min(LEVEL);
+    let level = ratios.iter().filter(|ratio| is_level(**ratio, widest)).count();
+    claim.within.is_none() && nearly_all(level, ratios.len())
 }
 
 /// Returns whether some of all cells are enough for a verdict.
@@ -228,6 +232,15 @@ mod tests {
         assert_eq!(mixed(Claim { ours: true, ..stating(2.0) }), Verdict::Unresolved);
         assert!(judge(&stating(2.0), &[0.9, 1.1], &[1.0; 2], true).level);
         assert!(!judge(&stating(2.0), &[0.9, 0.95], &[1.0; 2], true).level, "the order alone decides");
+    }
+
+    /// An ordering without a number is a lead, too, if a small one.
+    #[test]
+    fn a_near_tie_contradicts_any_order() {
+        let found = |ahead: &[f64]| judge(&claim(None), ahead, &vec![1.0; ahead.len()], true).verdict;
+        assert_eq!(found(&[0.99, 1.01, 1.0]), Verdict::Contradicted);
+        assert_eq!([found(&[0.98, 1.01, 1.0]), found(&[0.99, 1.02, 1.0])], [Verdict::Unresolved; 2]);
+        assert_eq!(found(&[1.001, 1.01, 1.002]), Verdict::Holds, "the order comes first");
     }
 
     #[test]
