@@ -4,9 +4,25 @@
 pub use core::time::Duration;
 
 #[cfg(archipelago_sim)]
-pub use crate::simulated::time::{Instant, unix_time};
+pub use crate::simulated::time::{Instant, monotonic, unix_time};
 #[cfg(not(archipelago_sim))]
 pub use std::time::Instant;
+
+/// Returns the time since an instant that is the same for the whole process. Never decreases. For times that are kept
+/// in an atomic; others are [`Instant`]s. Inside a run of the simulator, the time is virtual, and the instant is the
+/// run's start. Under loom no time passes.
+#[cfg(not(any(archipelago_sim, loom)))]
+#[inline]
+pub fn monotonic() -> Duration {
+    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    START.get_or_init(Instant::now).elapsed()
+}
+
+/// Returns zero, see the other variant.
+#[cfg(loom)]
+pub fn monotonic() -> Duration {
+    Duration::ZERO
+}
 
 /// Returns the time since the beginning of 1970 (UTC) by the system's clock, and zero while that clock shows an earlier
 /// time. The system's clock may be set, so a later call may return less. Inside a run of the simulator, a run begins

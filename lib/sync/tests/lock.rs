@@ -184,7 +184,7 @@ fn sizes_are_as_documented() {
     assert_eq!((size_of::<RawCohort>(), size_of::<RawHmcs>(), size_of::<RawCboMcs>()), (32, 40, 32));
     assert_eq!((size_of::<RawDistributedRwLock>(), size_of::<RawCrwNp>()), (256, 56));
     assert_eq!((size_of::<RawUnqueuedRwLock>(), size_of::<RawShflRw>()), (256, 24));
-    assert_eq!(size_of::<RawBravo<RawCrwNp>>(), 32 + size_of::<RawCrwNp>());
+    assert_eq!((size_of::<RawBravo<RawCrwNp>>(), size_of::<RawBravo<RawShflRw>>()), (256, 256));
 }
 
 /// Runs the suite again on synthetic machines. The topology is fixed for a process, so each machine needs a process of

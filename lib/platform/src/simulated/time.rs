@@ -14,6 +14,12 @@ pub fn unix_time() -> Duration {
     std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default()
 }
 
+/// Returns the virtual time since the start of the run. Outside a run, returns the time since an instant that is the
+/// same for the whole process.
+pub fn monotonic() -> Duration {
+    Instant::now().0
+}
+
 /// The counterpart of [`std::time::Instant`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(Duration);

@@ -2,12 +2,16 @@
 //!
 //! While the bias is on, a reader does not touch the underlying lock: it increments a counter on a line of its own and
 //! checks that the bias is still on. A writer takes the underlying lock and, if the bias is on, *revokes* the bias: the
-//! writer switches it off and waits for the readers that entered by it. Readers switch the bias on again after a number
-//! of reads through the underlying lock. The number is so high that revocations take about a tenth of the time at most.
+//! writer switches it off and waits for the readers that entered by it. For [`INHIBITED`] times as long as the
+//! revocation took, the bias stays off. So revocations take at most a tenth of the time. After that time, the next reader
+//! that holds the underlying lock switches the bias on again.
 //!
-//! Differences from the paper: The table of visible readers belongs to the lock instead of the process. So locks share
-//! no state, but each needs memory, which is allocated when the bias is first used. The bias is inhibited for a number
-//! of reads instead of a time, so no clock is read.
+//! While the bias is off, a reader writes nothing but the underlying lock: whether the bias may be switched on, it sees
+//! by a load and the time. (Until 2026-12-01 readers counted themselves in a word beside the lock, which they took from
+//! each other.)
+//!
+//! Difference from the paper: The table of visible readers belongs to the lock instead of the process. So locks share
+//! no state, but each needs memory, which is allocated when the bias is first used.
 //!
 //! # How a reader remembers by which path it entered
 //! `lock_api` passes no data from the call that takes a lock to the call that releases it. So a thread-local row of
@@ -17,15 +21,16 @@
 //! two in either order, since both exclude writers.
 //!
 //! # Why reader and writer never miss each other
-//! The argument is at [`readers`](super::readers). The flag `biased` is the inverse of the writer's flag in this
-//! argument. Only a holder of the underlying lock sets `biased`, and every writer that finds it set waits until the
-//! counts are zero. So whenever `biased` is clear and no writer holds the underlying lock, no reader is inside by the
-//! bias.
+//! The argument is at [`readers`](super::readers). The writer's flag in this argument is set while `bias` is not [`ON`].
+//! Only a holder of the underlying lock switches the bias on, and every writer that finds it on waits until the counts
+//! are zero. So whenever the bias is off and no writer holds the underlying lock, no reader is inside by the bias.
 
 use core::cell::Cell;
 
-use archipelago_platform::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use archipelago_platform::atomic::{AtomicU64, Ordering};
+use archipelago_platform::pad::CachePadded;
 use archipelago_platform::thread;
+use archipelago_platform::time::monotonic;
 use archipelago_platform::topology::Topology;
 use lock_api::{GuardNoSend, RawRwLock};
 
@@ -37,10 +42,11 @@ use crate::identity::Identities;
 /// The number of locks that a thread can hold by their biases at the same time.
 const ROW: usize = 8;
 
-/// How many reads go through the underlying lock before the bias is switched on again, for each line that a revocation
-/// checks. The check of a line costs about one cache miss, and so does a read through the underlying lock. So revoking
-/// takes at most a tenth of the time. The paper calls this number N.
-const READS_PER_LOOK: u32 = 9;
+/// How many times as long as a revocation took the bias stays off. The paper calls this number N.
+const INHIBITED: u64 = 9;
+
+/// The value of [`RawBravo::bias`] while the bias is on.
+const ON: u64 = u64::MAX;
 
 #[cfg(not(loom))]
 thread::thread_local! {
@@ -65,9 +71,9 @@ static IDENTITIES: Identities = Identities::new();
 /// ```
 #[derive(Debug)]
 pub struct RawBravo<R> {
-    biased: AtomicBool,
-    /// The number of reads that still have to go through `under` before the bias is switched on.
-    inhibited: AtomicU32,
+    /// [`ON`], or the time in nanoseconds ([`monotonic`]) from which on the bias may be switched on. On a line of its own:
+    /// while the bias is off, readers load the word, and each thread that takes `under` writes there.
+    bias: CachePadded<AtomicU64>,
     /// The number by which a thread's row refers to this lock; 0 until the bias was first switched on.
     identity: AtomicU64,
     readers: Readers,
@@ -78,13 +84,7 @@ impl<R: RawRwLock> RawBravo<R> {
     /// An unlocked lock over the unlocked lock `under`.
     #[cfg(not(loom))]
     pub const fn over(under: R) -> Self {
-        Self {
-            biased: AtomicBool::new(false),
-            inhibited: AtomicU32::new(0),
-            identity: AtomicU64::new(0),
-            readers: Readers::new(),
-            under,
-        }
+        Self { bias: CachePadded::new(AtomicU64::new(0)), identity: AtomicU64::new(0), readers: Readers::new(), under }
     }
 
     /// An unlocked lock over the unlocked lock `under`.
@@ -97,27 +97,21 @@ impl<R: RawRwLock> RawBravo<R> {
     /// ```
     #[cfg(loom)]
     pub fn over(under: R) -> Self {
-        Self {
-            biased: AtomicBool::new(false),
-            inhibited: AtomicU32::new(0),
-            identity: AtomicU64::new(0),
-            readers: Readers::new(),
-            under,
-        }
+        Self { bias: CachePadded::new(AtomicU64::new(0)), identity: AtomicU64::new(0), readers: Readers::new(), under }
     }
 
     /// Counts the reader in on its own line, if the bias is on.
     #[inline]
     fn try_read_by_bias(&self) -> bool {
         // Acquire: `identity` was set before the bias was first switched on.
-        if !self.biased.load(Ordering::Acquire) {
+        if self.bias.load(Ordering::Acquire) != ON {
             return false;
         }
         let Some(entry) = HELD.with(|row| row.iter().position(|entry| entry.get() == 0)) else { return false };
         self.readers.arrive(shard(), lines);
         // `SeqCst` for the argument at `readers`. As an Acquire it pairs with the store in `after_slow_read`, so that
         // this reader sees the last writer's stores.
-        let entered = self.biased.load(Ordering::SeqCst);
+        let entered = self.bias.load(Ordering::SeqCst) == ON;
         if entered {
             HELD.with(|row| row[entry].set(self.identity.load(Ordering::Relaxed)));
         } else {
@@ -128,15 +122,12 @@ impl<R: RawRwLock> RawBravo<R> {
 
     /// Switches the bias on, unless it was revoked a short while ago. Called by a reader that holds `under`.
     fn after_slow_read(&self) {
-        // Relaxed, and a plain store: readers that race lose counts, and nothing else.
-        match self.inhibited.load(Ordering::Relaxed) {
-            0 if self.biased.load(Ordering::Relaxed) => {}
-            0 => {
-                self.identify();
-                // `SeqCst` for the argument at `readers`. As a Release it pairs with the loads in `try_read_by_bias`.
-                self.biased.store(true, Ordering::SeqCst);
-            }
-            reads => self.inhibited.store(reads - 1, Ordering::Relaxed),
+        // Relaxed: only holders of `under` change the word, and `under` excludes the writers.
+        let free = self.bias.load(Ordering::Relaxed);
+        if free != ON && free <= now() {
+            self.identify();
+            // `SeqCst` for the argument at `readers`. As a Release it pairs with the loads in `try_read_by_bias`.
+            self.bias.store(ON, Ordering::SeqCst);
         }
     }
 
@@ -149,18 +140,24 @@ impl<R: RawRwLock> RawBravo<R> {
         }
     }
 
-    /// Switches the bias off. Called by a writer that holds `under`. Returns whether the bias was on. If so, readers
-    /// may be inside by the bias.
-    fn revoke(&self) -> bool {
-        let biased = self.biased.load(Ordering::Relaxed);
-        if biased {
-            self.biased.store(false, Ordering::SeqCst);
+    /// Switches the bias off, if it is on, and calls `gone`, which tells whether the readers have left that are inside by
+    /// the bias. Switches the bias on again if they have not: the next writer then has to look for them. Returns whether
+    /// no reader is inside by the bias. Called by a writer that holds `under`.
+    fn revoke(&self, gone: impl FnOnce() -> bool) -> bool {
+        // Relaxed: as in `after_slow_read`.
+        if self.bias.load(Ordering::Relaxed) != ON {
+            return true;
         }
-        biased
-    }
-
-    fn inhibit(&self) {
-        self.inhibited.store(READS_PER_LOOK * lines() as u32, Ordering::Relaxed);
+        let start = now();
+        self.bias.store(0, Ordering::SeqCst);
+        let revoked = gone();
+        if revoked {
+            let end = now();
+            self.bias.store(end + INHIBITED * (end - start), Ordering::SeqCst);
+        } else {
+            self.bias.store(ON, Ordering::SeqCst);
+        }
+        revoked
     }
 }
 
@@ -168,6 +165,11 @@ impl<R: RawRwLock + Default> Default for RawBravo<R> {
     fn default() -> Self {
         Self::over(R::default())
     }
+}
+
+/// The time in nanoseconds.
+fn now() -> u64 {
+    monotonic().as_nanos() as u64
 }
 
 /// The number of lines on which readers count themselves: one for every CPU, and two under loom.
@@ -203,10 +205,12 @@ unsafe impl<R: RawRwLock> RawRwLock for RawBravo<R> {
 
     #[inline]
     unsafe fn unlock_shared(&self) {
-        // Relaxed: a thread that holds the lock by the bias has read the identity already. The identity 0 is excluded,
-        // because a search for 0 would find a free entry.
-        let identity = self.identity.load(Ordering::Relaxed);
-        let entry = HELD.with(|row| row.iter().position(|entry| identity != 0 && entry.get() == identity));
+        // A thread that holds no lock by a bias does not read the lock's line for the number. Relaxed: a thread that holds
+        // the lock by the bias has read the number already. The number 0, of a lock whose bias was never on, is in no row.
+        let entry = HELD.with(|row| {
+            let mut held = (0..ROW).filter(|&entry| row[entry].get() != 0);
+            held.find(|&entry| row[entry].get() == self.identity.load(Ordering::Relaxed))
+        });
         match entry {
             Some(entry) => {
                 HELD.with(|row| row[entry].set(0));
@@ -222,27 +226,22 @@ unsafe impl<R: RawRwLock> RawRwLock for RawBravo<R> {
             return;
         }
         self.under.lock_exclusive();
-        if self.revoke() {
+        self.revoke(|| {
             self.readers.wait_gone(lines);
-            self.inhibit();
-        }
+            true
+        });
     }
 
     fn try_lock_exclusive(&self) -> bool {
         if !self.under.try_lock_exclusive() {
             return false;
         }
-        if self.revoke() {
-            if !self.readers.are_gone(lines) {
-                // Readers are still inside, so the bias must stay on: the next writer then waits for them.
-                self.biased.store(true, Ordering::SeqCst);
-                // SAFETY: locked above.
-                unsafe { self.under.unlock_exclusive() };
-                return false;
-            }
-            self.inhibit();
+        let locked = self.revoke(|| self.readers.are_gone(lines));
+        if !locked {
+            // SAFETY: locked above.
+            unsafe { self.under.unlock_exclusive() };
         }
-        true
+        locked
     }
 
     unsafe fn unlock_exclusive(&self) {
@@ -263,6 +262,7 @@ unsafe impl<R: RawRwLock> RawRwLock for RawBravo<R> {
 mod tests {
     use super::*;
     use crate::lock::RawCrwNp;
+    use core::time::Duration;
 
     /// A lock keeps its number when its bias is switched on again, so it does not use up numbers.
     #[test]
@@ -270,10 +270,37 @@ mod tests {
         let lock = RawBravo::over(RawCrwNp::new());
         let before = IDENTITIES.fresh();
         for _ in 0..1_000 {
-            lock.after_slow_read();
-            assert!(lock.revoke());
+            while lock.bias.load(Ordering::Relaxed) != ON {
+                lock.after_slow_read();
+            }
+            assert!(lock.revoke(|| true));
         }
         // Tests beside this one may draw some, too.
         assert!(IDENTITIES.fresh() - before < 100);
+    }
+
+    /// The longer a revocation takes, the longer the bias stays off.
+    #[test]
+    fn a_revocation_inhibits_the_bias() {
+        let lock = RawBravo::over(RawCrwNp::new());
+        let is_on = || {
+            lock.after_slow_read();
+            lock.bias.load(Ordering::Relaxed) == ON
+        };
+        assert!(is_on(), "a lock begins without a revocation");
+        let took = Duration::from_millis(20);
+        let slept = || {
+            thread::sleep(took);
+            true
+        };
+        assert!(lock.revoke(slept));
+        let nanos = took.as_nanos() as u64;
+        assert!(lock.bias.load(Ordering::Relaxed) >= (1 + INHIBITED) * nanos);
+        lock.bias.store(now() + 3_600_000_000_000, Ordering::Relaxed);
+        assert!(!is_on(), "an hour is not over");
+        lock.bias.store(now(), Ordering::Relaxed);
+        assert!(is_on());
+        assert!(!lock.revoke(|| false), "readers are inside");
+        assert_eq!(lock.bias.load(Ordering::Relaxed), ON);
     }
 }
