@@ -6,9 +6,9 @@
 //! revocation took, the bias stays off. So revocations take at most a tenth of the time. After that time, the next reader
 //! that holds the underlying lock switches the bias on again.
 //!
-//! While the bias is off, a reader writes nothing but the underlying lock: whether the bias may be switched on, it sees
-//! by a load and the time. (Until 2026-12-01 readers counted themselves in a word beside the lock, which they took from
-//! each other.)
+//! While the bias is off, a reader writes nothing shared but the underlying lock. By a load it sees from when on the bias
+//! may be switched on, and by the clock, at one of [`LOOKS`] reads, whether this time has come. (Until 2026-12-01 readers
+//! counted themselves in a word beside the lock, which they took from each other.)
 //!
 //! Difference from the paper: The table of visible readers belongs to the lock instead of the process. So locks share
 //! no state, but each needs memory, which is allocated when the bias is first used.
@@ -48,13 +48,19 @@ const INHIBITED: u64 = 9;
 /// The value of [`RawBravo::bias`] while the bias is on.
 const ON: u64 = u64::MAX;
 
+/// Of how many reads through an underlying lock one looks at the clock, which takes longer than the read of a free lock.
+const LOOKS: u32 = 8;
+
 #[cfg(not(loom))]
 thread::thread_local! {
     static HELD: [Cell<u64>; ROW] = const { [const { Cell::new(0) }; ROW] };
+    /// Counts the thread's reads through underlying locks, modulo [`LOOKS`].
+    static READS: Cell<u32> = const { Cell::new(0) };
 }
 #[cfg(loom)]
 thread::thread_local! {
     static HELD: [Cell<u64>; ROW] = [const { Cell::new(0) }; ROW];
+    static READS: Cell<u32> = Cell::new(0);
 }
 
 static IDENTITIES: Identities = Identities::new();
@@ -124,7 +130,7 @@ impl<R: RawRwLock> RawBravo<R> {
     fn after_slow_read(&self) {
         // Relaxed: only holders of `under` change the word, and `under` excludes the writers.
         let free = self.bias.load(Ordering::Relaxed);
-        if free != ON && free <= now() {
+        if free != ON && has_come(free) {
             self.identify();
             // `SeqCst` for the argument at `readers`. As a Release it pairs with the loads in `try_read_by_bias`.
             self.bias.store(ON, Ordering::SeqCst);
@@ -165,6 +171,16 @@ impl<R: RawRwLock + Default> Default for RawBravo<R> {
     fn default() -> Self {
         Self::over(R::default())
     }
+}
+
+/// Returns whether a time has come, as far as the thread knows: it looks at the clock at one of [`LOOKS`] calls. The time
+/// 0, of a bias that was never revoked, has come.
+fn has_come(time: u64) -> bool {
+    time == 0
+        || READS.with(|reads| {
+            reads.set((reads.get() + 1) % LOOKS);
+            reads.get() == 0 && time <= now()
+        })
 }
 
 /// The time in nanoseconds.
@@ -284,7 +300,7 @@ mod tests {
     fn a_revocation_inhibits_the_bias() {
         let lock = RawBravo::over(RawCrwNp::new());
         let is_on = || {
-            lock.after_slow_read();
+            (0..LOOKS).for_each(|_| lock.after_slow_read());
             lock.bias.load(Ordering::Relaxed) == ON
         };
         assert!(is_on(), "a lock begins without a revocation");
